@@ -1,0 +1,189 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Assess, then act: the shape that every concern of a host shares.
+
+A concern reads what is true (:meth:`Concern.read`), says what differs from what is wanted (:meth:`Concern.assess`,
+a pure function) and makes it so (:meth:`Concern.apply`). Its own module runs all three; ``gpu_assess`` runs the
+first two of every concern in one round trip.
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host
+
+
+class ConcernError(Exception):
+    """A change could not be made or proven. The message says what, why and the remedy; ``details`` goes to the user."""
+
+    def __init__(self, message, **details):
+        super().__init__(message)
+        self.details = details
+
+
+class InvalidDesired(Exception):
+    """The desired document is wrong. The message names the public variable and the remedy."""
+
+
+class Difference:
+    """What differs between a host and what is wanted. One object gives ``changed``, the diff, the actions and the reboot.
+
+    * ``items``: list of ``{what, before, after, why, action}``, each one thing that :meth:`Concern.apply` will change;
+    * ``unknown``: list of ``{what, why}``, things that could not be read, so the concern must run;
+    * ``pending``: list of ``{what, why}``, things that are staged and become true at the next boot.
+    """
+
+    def __init__(self):
+        self.items = []
+        self.unknown = []
+        self.pending = []
+
+    def add(self, what, before, after, why, action):
+        """Note one thing to change. ``before`` and ``after`` are short JSON values; ``action`` is an imperative sentence."""
+        self.items.append({"what": what, "before": before, "after": after, "why": why, "action": action})
+
+    def add_unknown(self, what, why):
+        self.unknown.append({"what": what, "why": why})
+
+    def add_pending(self, what, why):
+        """Note something that only a reboot completes. ``why`` is the reason shown beside ``reboot_required``."""
+        self.pending.append({"what": what, "why": why})
+
+    @property
+    def changed(self):
+        return bool(self.items)
+
+    @property
+    def status(self):
+        """``differs``, ``unknown``, ``pending`` (a reboot completes it) or ``clean``."""
+        for status, present in (("differs", self.items), ("unknown", self.unknown), ("pending", self.pending)):
+            if present:
+                return status
+        return "clean"
+
+    @property
+    def actions(self):
+        return [item["action"] for item in self.items]
+
+    def diff(self):
+        """The ``--diff`` document: one line a thing, before and after."""
+        return {
+            side: "".join("%s: %s\n" % (item["what"], item[side]) for item in self.items) for side in ("before", "after")
+        }
+
+    def as_dict(self):
+        return {
+            "status": self.status,
+            "differences": self.items,
+            "unknown": self.unknown,
+            "pending": self.pending,
+            "reboot_required": bool(self.pending),
+        }
+
+
+class Concern:
+    """One concern of a host. ``name`` is the role's name and the prefix of its public variables."""
+
+    name = ""
+    #: The module's argument spec: also the schema of the desired document.
+    options = {}
+
+    def managed(self, desired):
+        """False when the operator switched the concern off: nothing is read, nothing is changed."""
+        return desired.get("state") != "unmanaged"
+
+    def validate(self, desired):
+        """Raise :class:`InvalidDesired` (through :meth:`invalid`) for what an argument spec cannot express."""
+
+    def read(self, host, desired):
+        """What is true on the host: a dict. Never raises for a missing thing, never changes anything."""
+        raise NotImplementedError
+
+    def assess(self, state, desired):
+        """Pure: a :class:`Difference` between ``state`` (from :meth:`read`) and ``desired``."""
+        raise NotImplementedError
+
+    def apply(self, host, desired, state, difference):
+        """Make it so; raise :class:`ConcernError` on failure. The caller re-reads to prove it."""
+        raise NotImplementedError
+
+    def invalid(self, option, problem, remedy):
+        """The error for a wrong desired document: names the public variable, the problem and the remedy."""
+        return InvalidDesired("%s_%s: %s. %s" % (self.name, option, problem, remedy))
+
+    def inspect(self, host, desired):
+        """read + assess: ``(state, difference)``. What the host refused to show becomes an unknown."""
+        seen_before = set(host.unreadable)
+        state = self.read(host, desired)
+        difference = self.assess(state, desired)
+        for path in sorted(set(host.unreadable) - seen_before):
+            difference.add_unknown(path, "cannot be read: %s" % host.unreadable[path])
+        return state, difference
+
+
+def validated(concern, document):
+    """Check a desired document against the concern's options.
+
+    :param document: dict of option -> value, as the role composes it.
+    :returns: dict with every option, defaults filled in and types coerced.
+    :raises InvalidDesired: naming the public variable (``nouveau_state``, not ``state``).
+    """
+    unknown = sorted(set(document) - set(concern.options))
+    if unknown:
+        raise InvalidDesired(
+            "%s_%s: no such variable. Known: %s"
+            % (concern.name, unknown[0], ", ".join("%s_%s" % (concern.name, key) for key in sorted(concern.options)))
+        )
+    result = ArgumentSpecValidator(concern.options).validate(document)
+    if result.error_messages:
+        raise InvalidDesired("%s: %s" % (concern.name, public_names(concern, "; ".join(result.error_messages))))
+    concern.validate(result.validated_parameters)
+    return result.validated_parameters
+
+
+def public_names(concern, message):
+    """Argument-spec messages speak of options; the user wrote variables."""
+    words = []
+    for word in message.split(" "):
+        bare = word.strip("'\",.:;()")
+        words.append(word.replace(bare, "%s_%s" % (concern.name, bare)) if bare in concern.options else word)
+    return " ".join(words)
+
+
+def run_module(concern):
+    """The body of a concern's module: inspect, and unless in check mode apply, re-read and compare."""
+    module = AnsibleModule(argument_spec=concern.options, supports_check_mode=True)
+    host = Host()
+    desired = module.params
+    if not concern.managed(desired):
+        module.exit_json(changed=False, actions=[], reboot_required=False, reboot_reasons=[], unknown=[])
+    try:
+        concern.validate(desired)
+        state, difference = concern.inspect(host, desired)
+        result = {
+            "changed": difference.changed,
+            "actions": difference.actions,
+            "diff": difference.diff(),
+        }
+        after = difference
+        if difference.changed and not module.check_mode:
+            concern.apply(host, desired, state, difference)
+            host.forget()
+            state, after = concern.inspect(host, desired)
+            if after.changed:
+                raise ConcernError(
+                    "%s: applied, but on re-reading the host these still differ: %s"
+                    % (concern.name, "; ".join("%s (%s)" % (item["what"], item["why"]) for item in after.items)),
+                    differences=after.items,
+                )
+    except InvalidDesired as error:
+        module.fail_json(msg=str(error))
+    except ConcernError as error:
+        module.fail_json(msg=str(error), **error.details)
+    module.exit_json(
+        reboot_required=bool(after.pending),
+        reboot_reasons=[entry["why"] for entry in after.pending],
+        unknown=after.unknown,
+        **result,
+    )
