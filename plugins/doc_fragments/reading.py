@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+
+class ModuleDocFragment:
+    """What gpu_assess and gpu_verify share."""
+
+    DOCUMENTATION = r"""
+attributes:
+  check_mode:
+    support: full
+    description: It reads only, in check mode or not.
+  diff_mode:
+    support: none
+    description: What differs is the answer itself.
+  idempotent:
+    support: full
+    description: It changes nothing.
+options:
+  desired:
+    description:
+      - What is wanted, by concern (V(auto_updates), V(nouveau), V(nvidia_driver), V(version_lock)). A concern's document takes the options of
+        the module of the same name. A concern without a document is not looked at.
+    type: dict
+    default: {}
+  verify:
+    description: What the host is checked against.
+    type: dict
+    default: {}
+    suboptions:
+      driver_version:
+        description: The driver version that must be loaded. Empty checks only that the loaded module and the library agree.
+        type: str
+        default: ''
+      expected_count:
+        description: How many GPUs the machine has.
+        type: int
+      expected_link_width:
+        description: The PCIe width that each card must run at.
+        type: int
+      depth:
+        description: With V(standard), the slow proofs run too.
+        type: str
+        choices: [quick, standard]
+        default: quick
+      nvml_timeout:
+        description: Seconds that all NVML calls together may take.
+        type: int
+        default: 30
+"""

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every concern of a host, inspected in one go: the body of gpu_assess."""
+
+from ansible_collections.gpufleet.metal.plugins.module_utils import (
+    _driver_facts,
+    _graph,
+    _kernel,
+    _nvml,
+    _pci,
+    _verify,
+)
+from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates import AutoUpdates
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Difference, InvalidDesired, validated
+from ansible_collections.gpufleet.metal.plugins.module_utils._nouveau import Nouveau
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver
+from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import VersionLock
+
+#: concern name -> concern; gpu_assess knows a concern when it stands here and in _graph.
+CONCERNS = {concern.name: concern for concern in (AutoUpdates(), Nouveau(), NvidiaDriver(), VersionLock())}
+
+#: The options that gpu_assess and gpu_verify share. The binding comes from the action plugin, never from a user.
+READING_OPTIONS = {
+    "desired": {"type": "dict", "default": {}},
+    "verify": {"type": "dict", "default": {}, "options": _verify.OPTIONS},
+    "_nvml_binding": {"type": "dict", "no_log": True},
+}
+
+
+def validate(documents):
+    """Validate every desired document, so that all mistakes are told at once and before any host is touched.
+
+    :param documents: dict of concern name -> desired document.
+    :returns: dict of concern name -> complete desired document, in the order of site.yml.
+    :raises InvalidDesired: with one line a mistake, each naming its public variable.
+    """
+    problems = [
+        "%s: no such concern. Known: %s" % (name, ", ".join(CONCERNS)) for name in documents if name not in CONCERNS
+    ]
+    desired = {}
+    for name in _graph.ORDER:
+        if name in documents:
+            try:
+                desired[name] = validated(CONCERNS[name], documents[name])
+            except InvalidDesired as error:
+                problems.append(str(error))
+    if problems:
+        raise InvalidDesired("\n".join(problems))
+    return desired
+
+
+def assess(host, desired, full=False):
+    """Inspect every concern that has a desired document.
+
+    :param desired: dict of concern name -> complete desired document, from :func:`validate`.
+    :param full: also return each concern's whole state.
+    :returns: ``{concerns: {name: Difference.as_dict()}, due: [name], reboot_required: bool, reboot_reasons: [str],
+        summary: {gpus: [{model, count}], kernel, driver}}``.
+    """
+    answer = {}
+    for name, document in desired.items():
+        if not CONCERNS[name].managed(document):
+            answer[name] = dict(Difference().as_dict(), status="unmanaged")
+            continue
+        state, difference = CONCERNS[name].inspect(host, document)
+        answer[name] = difference.as_dict()
+        if full:
+            answer[name]["state"] = state
+    pending = [entry["why"] for name in answer for entry in answer[name]["pending"]]
+    return {
+        "concerns": answer,
+        "due": _graph.due({name: entry["status"] for name, entry in answer.items()}),
+        "reboot_required": bool(pending),
+        "reboot_reasons": pending,
+        "summary": summary(host),
+    }
+
+
+def summary(host):
+    """The machine in a few words: GPU models and their counts, running kernel, loaded driver."""
+    models = [gpu["model"] or "NVIDIA device %s" % gpu["device"] for gpu in _pci.read(host)["gpus"]]
+    loaded = _driver_facts.read(host)["loaded"]
+    return {
+        "gpus": [{"model": model, "count": models.count(model)} for model in sorted(set(models))],
+        "kernel": _kernel.read(host)["running"],
+        "driver": loaded["version"] if loaded else None,
+    }
+
+
+def verify(host, assessment, options, binding):
+    """Check the host: ``{checks, failed_checks, failure}``; see :func:`_verify.checks`."""
+    facts = {
+        "pci": _pci.read(host),
+        "driver": _driver_facts.read(host),
+        "nvml": _nvml.presence(host, binding, options["nvml_timeout"]),
+    }
+    checks = _verify.checks(facts, assessment, options)
+    failed = [check for check in checks if check["result"] == "fail"]
+    return {
+        "checks": checks,
+        "failed_checks": [check["id"] for check in failed],
+        "failure": "\n".join("%(id)s: %(evidence)s. %(remedy)s" % check for check in failed),
+    }

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Is this host what it claims to be? Pure checks over facts; nothing here touches the host.
+
+Each check is ``{id, result, evidence, remedy}``. ``result`` is ``pass``, ``warn``, ``fail`` or ``not_measured``: what could
+not be read has not passed. ``evidence`` says what was read and from where.
+"""
+
+OPTIONS = {
+    "driver_version": {"type": "str", "default": ""},
+    "expected_count": {"type": "int"},
+    "expected_link_width": {"type": "int"},
+    "nvml_timeout": {"type": "int", "default": 30},
+    "depth": {"type": "str", "choices": ["quick", "standard"], "default": "quick"},
+}
+
+
+def check(name, result, evidence, remedy=""):
+    return {"id": name, "result": result, "evidence": evidence, "remedy": "" if result == "pass" else remedy}
+
+
+def gpu_count(pci, nvml, expected):
+    """GPUs on the PCI bus, GPUs that NVML answers for and the inventory's expectation are the same set (K9, K10, P18).
+
+    A GPU bound to vfio-pci is handed to a virtual machine: NVML cannot see it and is not expected to (B15).
+    """
+    on_bus = [gpu["address"] for gpu in pci["gpus"]]
+    passed_through = [gpu["address"] for gpu in pci["gpus"] if gpu["driver"] == "vfio-pci"]
+    evidence = "%d on the PCI bus (sysfs)" % len(on_bus)
+    if expected is not None and len(on_bus) != expected:
+        return check(
+            "gpu_count",
+            "fail",
+            "%s, gpu_verify_expected_count is %d" % (evidence, expected),
+            "A GPU that is absent from PCI is a matter of power, seating or BIOS: check the hardware, or correct gpu_verify_expected_count.",
+        )
+    if not on_bus:
+        return check("gpu_count", "pass" if expected == 0 else "not_measured", evidence, "Set gpu_verify_expected_count so that a missing GPU is noticed.")
+    if nvml["reason"]:
+        return check("gpu_count", "fail", "%s; NVML: %s" % (evidence, nvml["reason"]), "Load the driver (role nvidia_driver), then verify again.")
+    answering = [gpu["address"] for gpu in nvml["gpus"] if not gpu["lost"]]
+    missing = [address for address in on_bus if address not in answering and address not in passed_through]
+    evidence += ", %d answer NVML" % len(answering)
+    if missing:
+        return check(
+            "gpu_count",
+            "fail",
+            "%s; missing: %s" % (evidence, ", ".join(missing)),
+            "See the kernel log for Xid messages of these addresses; a lost GPU needs a reset or a power cycle.",
+        )
+    return check("gpu_count", "pass", evidence)
+
+
+def driver_loaded(driver, wanted, gpus):
+    """The loaded kernel module, the user-space library and the wanted version are one version (B3, M16)."""
+    loaded = driver["loaded"]["version"] if driver["loaded"] else None
+    library = driver["library"]["version"] if driver["library"] else None
+    evidence = "loaded %s (/proc/driver/nvidia/version), library %s" % (loaded or "none", library or "none")
+    if wanted:
+        evidence += ", wanted %s" % wanted
+    if not loaded and not wanted and not gpus:
+        return check("driver_loaded", "pass", "no GPU and no driver")
+    if not loaded:
+        return check("driver_loaded", "fail", evidence, "Reboot if one is pending; otherwise run the nvidia_driver role.")
+    if library != loaded:
+        return check(
+            "driver_loaded",
+            "fail",
+            evidence,
+            "Kernel module and library differ, so every CUDA call fails: reboot, or reload the module when nothing uses it.",
+        )
+    if wanted and loaded != wanted:
+        return check("driver_loaded", "fail", evidence, "Run the nvidia_driver role; a reboot completes the change.")
+    return check("driver_loaded", "pass", evidence)
+
+
+def nouveau_gone(driver):
+    """No GPU is driven by nouveau and its module is not loaded."""
+    if driver["nouveau"]["loaded"]:
+        return check("nouveau_gone", "fail", "/sys/module/nouveau exists", "Run the nouveau and nvidia_driver roles; the reboot completes them.")
+    return check("nouveau_gone", "pass", "nouveau is not loaded (/sys/module)")
+
+
+def link_width(pci, expected):
+    """Every card's PCIe width against the card, its upstream port and the inventory (K1, K3, K4). Speed is not judged: it drops at idle."""
+    failures, warnings, unknown, widths = [], [], [], []
+    for gpu in pci["gpus"]:
+        link, upstream = gpu["link"], gpu["upstream"] or {}
+        width, card, port = link["width"], link["max_width"], upstream.get("max_width")
+        if not width or not card:
+            unknown.append(gpu["address"])
+            continue
+        widths.append(width)
+        possible = min(card, port or card)
+        if width < max(possible, expected or 0):
+            failures.append("%s runs x%d of x%d" % (gpu["address"], width, max(possible, expected or 0)))
+        elif width < card:
+            warnings.append("%s: an x%d card in an x%d slot" % (gpu["address"], card, port))
+    if failures:
+        return check(
+            "pcie_link_width",
+            "fail",
+            "; ".join(failures + warnings),
+            "Reseat the card or riser, check the slot's bifurcation in the BIOS; the width takes effect at a cold boot.",
+        )
+    if warnings:
+        return check(
+            "pcie_link_width",
+            "warn",
+            "; ".join(warnings),
+            "Move the card to a x16 slot, or state gpu_verify_expected_link_width if this is how the machine is built.",
+        )
+    if unknown or not widths:
+        evidence = "no link width in sysfs for %s" % ", ".join(unknown) if unknown else "no GPU on the PCI bus"
+        return check("pcie_link_width", "not_measured", evidence, "The platform hides the PCIe link (a virtual machine does): measure bandwidth instead.")
+    return check("pcie_link_width", "pass", "%d card(s), x%d (sysfs current_link_width)" % (len(widths), min(widths)))
+
+
+def concern_state(name, entry):
+    """A concern's assessment as a check: what is locked, switched off or blocked must be so now."""
+    if entry["status"] == "clean":
+        return check(name, "pass", "the host matches the inventory")
+    if entry["status"] == "unmanaged":
+        return check(name, "not_measured", "%s_state is unmanaged" % name, "Nothing is asked of this concern.")
+    if entry["status"] == "unknown":
+        evidence = "; ".join("%(what)s: %(why)s" % unknown for unknown in entry["unknown"])
+        return check(name, "not_measured", evidence, "Run as root (become: true).")
+    if entry["status"] == "pending":
+        return check(name, "warn", "; ".join(pending["why"] for pending in entry["pending"]), "Reboot the host.")
+    evidence = "; ".join("%(what)s: %(why)s" % item for item in entry["differences"])
+    return check(name, "fail", evidence, "Run the %s role." % name)
+
+
+def checks(facts, assessment, options):
+    """All checks of one host.
+
+    :param facts: ``{pci, driver, nvml}`` as read by the facts readers; ``nvml`` is ``{reason, gpus: [{address, lost}]}``.
+    :param assessment: the answer of :func:`_assess.assess`.
+    :param options: dict by :data:`OPTIONS`.
+    :returns: list of checks.
+    """
+    found = [
+        gpu_count(facts["pci"], facts["nvml"], options["expected_count"]),
+        driver_loaded(facts["driver"], options["driver_version"], facts["pci"]["gpus"]),
+        nouveau_gone(facts["driver"]),
+        link_width(facts["pci"], options["expected_link_width"]),
+    ]
+    return found + [concern_state(name, entry) for name, entry in assessment["concerns"].items()]
+

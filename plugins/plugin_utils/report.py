@@ -1,0 +1,154 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What was found, done and proven on each host, as a plan, a table, Markdown, HTML and JSON.
+
+A *record* is the plain data of one host::
+
+    {name, summary: {gpus: [{model, count}], kernel, driver}, reachable: bool, concerns: {name: assessment},
+     reboot_reasons: [str], preflight: [finding], actions: {role: [str]}, checks: [check], verdict: str}
+
+Everything else here turns records into text; nothing here talks to a host.
+"""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+Record = dict[str, Any]
+
+#: The worst first, so that the table reads from the top.
+VERDICTS = ("failed", "fail", "warn", "not_measured", "pass")
+#: Roles whose registered result carries the actions they took, in the order of site.yml.
+ACTING_ROLES = ("auto_updates", "nouveau", "nvidia_driver", "version_lock")
+
+
+def record(name: str, hostvars: dict[str, Any]) -> Record:
+    """The record of one host from the variables that site.yml, plan.yml and verify.yml register.
+
+    :param hostvars: the host's variables; a host that never answered has no ``__gpu_assessment``.
+    """
+    assessment = hostvars.get("__gpu_assessment") or {}
+    verified = hostvars.get("__gpu_verify_result") or {}
+    checks = verified.get("checks") or assessment.get("checks") or []
+    results = {role: hostvars.get(f"__{role}_result") or {} for role in ACTING_ROLES}
+    reachable = "concerns" in assessment
+    return {
+        "name": name,
+        "reachable": reachable,
+        "summary": verified.get("summary") or assessment.get("summary") or {"gpus": [], "kernel": None, "driver": None},
+        "concerns": assessment.get("concerns", {}),
+        "due": assessment.get("due", []),
+        "reboot_reasons": reboot_reasons(assessment, results),
+        "preflight": [entry for entry in assessment.get("preflight", []) if entry["result"] in ("fail", "warn")],
+        "actions": {role: result["actions"] for role, result in results.items() if result.get("changed")},
+        "failure": next((result["msg"] for result in results.values() if result.get("failed")), None),
+        "checks": checks,
+        "verdict": verdict(checks) if reachable else "failed",
+    }
+
+
+def reboot_reasons(assessment: dict[str, Any], results: dict[str, dict[str, Any]]) -> list[str]:
+    """Why a reboot is still due: what the roles said last, else what the assessment said."""
+    acted = [result for result in results.values() if "reboot_reasons" in result]
+    if acted:
+        return sorted({reason for result in acted for reason in result["reboot_reasons"]})
+    return list(assessment.get("reboot_reasons", []))
+
+
+def verdict(checks: list[dict[str, Any]]) -> str:
+    """The worst result among the checks; no check at all is ``not_measured``."""
+    results = {check["result"] for check in checks}
+    return next((name for name in VERDICTS if name in results), "not_measured")
+
+
+def machine(record: Record) -> str:
+    """The hardware in a few words: ``8x NVIDIA H100 80GB HBM3``."""
+    gpus = record["summary"]["gpus"]
+    return ", ".join("{count}x {model}".format(**gpu) for gpu in gpus) if gpus else "no GPU seen"
+
+
+def plan_text(records: list[Record]) -> str:
+    """The plan: per host what would change, why, and whether a reboot comes. Nothing to do is said in one line."""
+    lines: list[str] = []
+    for entry in records:
+        lines.append(f"{entry['name']}: {machine(entry)}")
+        if not entry["reachable"]:
+            lines.append("  no answer: the host could not be assessed")
+        elif not entry["due"]:
+            lines.append("  nothing to do")
+        for name, concern in entry["concerns"].items():
+            lines += [f"  ~ {name}: {item['action']}\n      because {item['why']}" for item in concern["differences"]]
+            lines += [f"  ? {name}: {item['what']} {item['why']}" for item in concern["unknown"]]
+            lines += [f"  … {name}: {item['what']} completes at the next boot: {item['why']}" for item in concern["pending"]]
+        for finding in entry["preflight"]:
+            mark = "!" if finding["result"] == "fail" else "-"
+            lines.append(f"  {mark} preflight {finding['id']}: {finding['evidence']}\n      {finding['remedy']}")
+        if entry["reboot_reasons"]:
+            lines.append(f"  reboot: yes, {'; '.join(entry['reboot_reasons'])}")
+        lines.append("")
+    due = [entry["name"] for entry in records if entry["due"]]
+    lines.append(f"{len(records)} host(s): {len(due)} would change, {len(records) - len(due)} would not")
+    return "\n".join(lines)
+
+
+def table_text(records: list[Record]) -> str:
+    """One line a host: machine, driver, changes made, checks passed, verdict; then every check that did not pass."""
+    rows = [("host", "machine", "driver", "changes", "checks", "verdict")]
+    for entry in records:
+        passed = sum(check["result"] == "pass" for check in entry["checks"])
+        rows.append(
+            (
+                entry["name"],
+                machine(entry),
+                entry["summary"]["driver"] or "none",
+                str(sum(len(actions) for actions in entry["actions"].values())),
+                f"{passed}/{len(entry['checks'])}",
+                entry["verdict"],
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    for entry in records:
+        lines += [f"{entry['name']}: {check['result']}: {check['id']}: {check['evidence']}. {check['remedy']}" for check in troubles(entry)]
+        lines += [f"{entry['name']}: reboot required: {reason}" for reason in entry["reboot_reasons"]]
+        if entry["failure"]:
+            lines.append(f"{entry['name']}: failed: {entry['failure']}")
+    return "\n".join(lines)
+
+
+def troubles(record: Record) -> list[dict[str, Any]]:
+    """The checks of a host that did not pass, worst first."""
+    found = [check for check in record["checks"] if check["result"] != "pass"]
+    return sorted(found, key=lambda check: VERDICTS.index(check["result"]))
+
+
+def write(records: list[Record], directory: Path, title: str, now: datetime.datetime) -> list[Path]:
+    """Write ``report.json``, ``report.md`` and ``report.html`` into ``directory`` (made if missing); return their paths."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=lambda name: bool(name) and name.endswith(".html.j2"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    values = {
+        "title": title,
+        "generated": now.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        "hosts": records,
+        "machine": machine,
+        "troubles": troubles,
+        "counts": {name: sum(entry["verdict"] == name for entry in records) for name in VERDICTS},
+    }
+    texts = {
+        "report.json": json.dumps({"title": title, "generated": now.isoformat(), "hosts": records}, indent=2) + "\n",
+        "report.md": environment.get_template("report.md.j2").render(values),
+        "report.html": environment.get_template("report.html.j2").render(values),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return [directory / name for name in texts]
