@@ -153,6 +153,10 @@ class Host:
         cut = 0 if self.root == "/" else len(self.root.rstrip("/"))
         return sorted(found[cut:] for found in _glob.glob(self.path(pattern)))
 
+    def consult(self, path, read):
+        """``read(real_path)`` for a file that is too large or too special for the readers above; None when there is none."""
+        return self._look(path, read, None)
+
     def free_bytes(self, path):
         """Bytes an unprivileged write may still take on the file system of ``path`` or its nearest existing parent."""
         while not self.exists(path) and path != "/":

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages as the package manager's own database records them, read from its file and never by running a tool."""
+
+import re
+
+DPKG_STATUS = "/var/lib/dpkg/status"
+_FIELD = re.compile(r"^(Package|Status|Version|Architecture): (.*)$", re.MULTILINE)
+
+
+def manager(host):
+    """The package manager that owns this host: ``apt``, ``dnf`` or None."""
+    if host.exists(DPKG_STATUS):
+        return "apt"
+    return "dnf" if any(host.exists("/usr/bin/" + tool) for tool in ("dnf", "dnf5", "yum")) else None
+
+
+def installed(host):
+    """Packages whose files are (at least partly) on the host.
+
+    :returns: ``{name: {version: str, arch: str, status: str, hold: bool}}``. ``status`` is dpkg's third word:
+        ``installed``, or ``unpacked``, ``half-configured`` and the like when an installation was cut off. A foreign
+        architecture's package of the same name is ``name:arch``. Empty on a host without dpkg.
+    """
+    return host.once("packages", lambda: parse_status(host.read_text(DPKG_STATUS) or ""))
+
+
+def parse_status(text):
+    """Parse dpkg's status file; see :func:`installed`."""
+    packages = {}
+    for stanza in text.split("\n\n"):
+        fields = dict(_FIELD.findall(stanza))
+        words = fields.get("Status", "").split()
+        if len(words) != 3 or words[2] in ("not-installed", "config-files"):
+            continue
+        name = fields["Package"]
+        if name in packages:
+            name += ":" + fields.get("Architecture", "")
+        packages[name] = {
+            "version": fields.get("Version", ""),
+            "arch": fields.get("Architecture", ""),
+            "status": words[2],
+            "hold": words[0] == "hold",
+        }
+    return packages
+
+
+def owners(host, path, name_pattern):
+    """Names of the packages that list ``path`` among their files, looked for among the names that match a pattern.
+
+    The pattern keeps this cheap: a host has thousands of file lists. Debian's merged /usr means that a file below
+    /usr/lib may be listed below /lib.
+    """
+    wanted = {path, path[4:] if path.startswith("/usr/lib") else "/usr" + path}
+    found = []
+    for listing in host.listdir("/var/lib/dpkg/info"):
+        name = listing[: -len(".list")]
+        if listing.endswith(".list") and re.search(name_pattern, name):
+            lines = (host.read_text("/var/lib/dpkg/info/" + listing) or "").splitlines()
+            if wanted.intersection(lines):
+                found.append(name.split(":")[0])
+    return found
