@@ -9,8 +9,8 @@ TREE = "/var/lib/dkms"
 def rows(host):
     """What ``dkms status`` would list.
 
-    :returns: list of ``{module, version, kernel, arch, status}``. ``status`` is ``added`` (source registered; ``kernel``
-        and ``arch`` are None), ``built``, ``installed``, or ``broken`` (the source link leads nowhere).
+    :returns: list of ``{module, version, kernel, arch, status}``. ``status`` is ``added`` (source registered;
+        ``kernel`` and ``arch`` are None), ``built``, ``installed``, or ``broken`` (the source link leads nowhere).
     """
     return host.once("dkms", lambda: _rows(host))
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's PCI device ids: model, chip, architecture, and which drivers can run them.
 
-Sources (read 2026-12): the PCI ID repository (pci.ids) and the product table of NVIDIA/open-gpu-kernel-modules for names
-and chips; NVIDIA's data-center driver release notes and MIG user guide (release 620) for the first versions; NVIDIA's
+Sources (read 2026-12): the PCI ID repository (pci.ids) and the product table of NVIDIA/open-gpu-kernel-modules for
+names and chips; NVIDIA's data-center driver release notes and MIG user guide (release 620) for the first versions; its
 announcement that branch 580 is the last for Maxwell, Pascal and Volta, and branch 470 the last for Kepler.
 """
 

@@ -20,8 +20,8 @@ _ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "E
 def read(host):
     """GPUs and NVSwitches on the bus.
 
-    :returns: ``{gpus: [gpu], nvswitches: [{address, device, driver}], iommu: {enabled, translation}}``. A gpu is ``{address,
-        device, subsystem, class, model, architecture, driver, link, upstream, numa_node, iommu_group, acs}``:
+    :returns: ``{gpus: [gpu], nvswitches: [{address, device, driver}], iommu: {enabled, translation}}``. A gpu has
+        ``address, device, subsystem, class, model, architecture, driver, link, upstream, numa_node, iommu_group, acs``:
 
         * ``address`` with domain, ``device`` and ``class`` as sysfs writes them, ``subsystem`` as ``vendor:device``;
         * ``driver``: the bound kernel driver (``nvidia``, ``nouveau``, ``vfio-pci``), or None;
