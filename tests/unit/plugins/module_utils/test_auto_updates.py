@@ -1,0 +1,356 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+import itertools
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from ansible_collections.gpufleet.metal.plugins.module_utils import _apt
+from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates import (
+    AutoUpdates,
+    _needrestart,
+    _periodic,
+    _record,
+    _units,
+)
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError, InvalidDesired, validated
+from tests.unit.hosts import Dir, Link
+
+CONCERN = AutoUpdates()
+PARTS = "/etc/apt/apt.conf.d/"
+UNITS = "/etc/systemd/system/"
+APT_UNITS = _units.UNITS["apt"]
+APT_SERVICES = ("apt-daily.service", "apt-daily-upgrade.service")
+RELOAD = ("systemctl", "daemon-reload")
+DEBIAN = {
+    "/var/lib/dpkg/status": "Package: apt\nStatus: install ok installed\nVersion: 2.6.1\nArchitecture: amd64\n",
+    "/run/systemd/system": Dir(),
+    "/lib/systemd/system/apt-daily.timer": "",
+    PARTS + "10periodic": 'APT::Periodic::Enable "1";\nAPT::Periodic::Update-Package-Lists "1";\n',
+    PARTS + "20auto-upgrades": 'APT::Periodic::Unattended-Upgrade "1";\n',
+    PARTS + "50unattended-upgrades": 'Unattended-Upgrade::Automatic-Reboot "true";\n',
+    PARTS + "51unattended-upgrades-site": 'APT::Periodic { Unattended-Upgrade "1"; };\n',
+}
+
+
+class Systemd:
+    """Answers systemctl for the units of a test, and remembers which are active."""
+
+    def __init__(self, active=()):
+        self.active = set(active)
+
+    def show(self, units):
+        def answer(host):
+            states = (f"Id={unit}\nActiveState={'active' if unit in self.active else 'inactive'}\n" for unit in units)
+            return (0, "\n".join(states))
+
+        return ("systemctl", "show", "--property=Id,ActiveState", *units), answer
+
+    def change(self, verb, units):
+        def answer(host):
+            self.active = self.active - set(units) if verb == "stop" else self.active | set(units)
+            return (0, "")
+
+        return ("systemctl", verb, *units), answer
+
+    def commands(self, *more, units=APT_UNITS, services=APT_SERVICES):
+        return dict([self.show(units), self.show(services), (RELOAD, (0, "")), *more])
+
+
+def apt_config(host):
+    """What the real apt-config prints, computed from the tree: only the keys that this concern reads."""
+    settings = _apt.effective_config(host)
+    return (0, "".join(f'{key} "{setting[0]}";\n' for key, setting in settings.items()))
+
+
+def desired(**document):
+    return validated(CONCERN, document)
+
+
+def assess(host, **document):
+    host.forget()
+    return CONCERN.inspect(host, desired(**document))[1]
+
+
+def converge(host, **document):
+    """What the module does, without Ansible: returns the difference that was applied."""
+    wanted = desired(**document)
+    state, difference = CONCERN.inspect(host, wanted)
+    if difference.changed:
+        CONCERN.apply(host, wanted, state, difference)
+        host.forget()
+        assert CONCERN.inspect(host, wanted)[1].as_dict()["status"] == "clean"
+    return difference
+
+
+def debian(make_host, files=None, active=("apt-daily.timer", "apt-daily-upgrade.timer"), commands=None):
+    systemd = Systemd(active)
+    table = systemd.commands(
+        systemd.change("stop", ("apt-daily.timer", "apt-daily-upgrade.timer")),
+        systemd.change("stop", ("unattended-upgrades.service",)),
+        systemd.change("start", ("apt-daily.timer",)),
+        (("apt-config", "dump"), apt_config),
+    )
+    table.update(commands or {})
+    return make_host(dict(DEBIAN, **(files or {})), table)
+
+
+@pytest.fixture
+def converged(make_host):
+    host = debian(make_host)
+    converge(host)
+    host.calls.clear()
+    return host
+
+
+def test_E12_ours_is_read_last_and_wins_over_every_other_file(make_host):
+    host = debian(make_host)
+    named = {item["what"]: item for item in assess(host).items}
+    assert named["APT::Periodic::Unattended-Upgrade"]["why"] == "set by " + PARTS + "51unattended-upgrades-site"
+    assert named["Unattended-Upgrade::Automatic-Reboot"]["before"] == "true"
+    before = {path: text for path, text in host.tree(PARTS).items()}
+    converge(host)
+    assert {path: host.tree(PARTS)[path] for path in before} == before
+    effective = _apt.effective_config(host)
+    assert {key: effective[key.lower()][0] for key in _periodic.OFF} == _periodic.OFF
+
+
+@pytest.mark.parametrize("name", ["/etc/apt/apt.conf", PARTS + "zz-local", PARTS + "99zzz"])
+def test_E12_a_file_read_after_ours_is_named_and_nothing_is_changed(make_host, name):
+    host = debian(make_host, {name: 'APT::Periodic::Enable "1";\n'})
+    before = host.tree()
+    with pytest.raises(ConcernError, match=f"nothing was changed: {name} sets APT::Periodic::Enable to '1'"):
+        converge(host)
+    assert host.tree() == before
+
+
+def test_E12_what_apt_itself_says_decides(make_host):
+    host = debian(make_host, commands={("apt-config", "dump"): (0, 'APT::Periodic::Enable "1";\n')})
+    with pytest.raises(ConcernError, match="apt-config still reports as not off: APT::Periodic::Enable"):
+        converge(host)
+
+
+def test_E13_a_rewritten_20auto_upgrades_changes_nothing(converged):
+    converged.put({PARTS + "20auto-upgrades": 'APT::Periodic::Unattended-Upgrade "1";\n// by debconf\n'})
+    assert assess(converged).status == "clean"
+
+
+def test_E13_every_unit_is_masked_and_stopped(converged):
+    for unit in APT_UNITS:
+        assert converged.readlink(UNITS + unit) == "/dev/null"
+    assert assess(converged).status == "clean"
+
+
+def test_E14_a_running_upgrade_is_waited_for_and_never_stopped(make_host, monkeypatch):
+    systemd = Systemd({"apt-daily-upgrade.timer", "apt-daily-upgrade.service", "unattended-upgrades.service"})
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            systemd.active.discard("apt-daily-upgrade.service")
+
+    monkeypatch.setattr(_apt.time, "sleep", sleep)
+    table = systemd.commands(
+        systemd.change("stop", ("apt-daily-upgrade.timer",)),
+        systemd.change("stop", ("unattended-upgrades.service",)),
+        (("apt-config", "dump"), apt_config),
+    )
+    host = make_host(DEBIAN, table)
+    converge(host)
+    assert len(slept) == 3
+    order = [call for call in host.calls if call[1] in ("stop", "daemon-reload")]
+    assert order == [
+        ("systemctl", "stop", "apt-daily-upgrade.timer"),
+        ("systemctl", "stop", "unattended-upgrades.service"),
+        RELOAD,
+    ]
+
+
+def test_E14_an_upgrade_that_does_not_end_is_reported_and_the_next_run_goes_on(make_host, monkeypatch):
+    monkeypatch.setattr(_apt.time, "sleep", lambda seconds: None)
+    systemd = Systemd({"apt-daily-upgrade.service"})
+    host = make_host(DEBIAN, systemd.commands((("apt-config", "dump"), apt_config)))
+    host.clock = itertools.count(0, 100).__next__
+    with pytest.raises(ConcernError, match=r"after 900 s: apt-daily-upgrade.service is running"):
+        converge(host)
+    assert not [call for call in host.calls if call[1] == "stop"]
+    systemd.active.clear()
+    host.clock = itertools.count().__next__
+    assert assess(host).status == "clean"
+
+
+@pytest.mark.skipif(not shutil.which("perl"), reason="perl is not installed")
+def test_E15_E16_perl_accepts_the_needrestart_drop_in(tmp_path):
+    protected = desired()["needrestart_protected"] + ["user@1000"]
+    (tmp_path / "ours.conf").write_text(_needrestart.content(protected))
+    program = """
+        our %nrconf = (restart => 'i', override_rc => {qr(^x) => 0});
+        open(my $fh, '<', $ARGV[0]); local $/; eval <$fh>; die $@ if $@;
+        sub kept { my ($unit) = @_; for my $re (keys %{$nrconf{override_rc}}) {
+            return 1 if $unit =~ /$re/ and not $nrconf{override_rc}->{$re} } 0 }
+        print join(' ', $nrconf{restart}, map { kept($_) } qw(docker.service containerd.service kubelet.service
+            nvidia-fabricmanager.service user@1000.service ssh.service)), "\\n";
+    """
+    script = tmp_path / "check.pl"
+    script.write_text(program)
+    out = subprocess.run(["perl", script, tmp_path / "ours.conf"], capture_output=True, text=True, check=True).stdout
+    assert out == "l 1 1 1 1 1 0\n"
+
+
+def test_E16_automatic_mode_is_overridden(make_host):
+    host = debian(make_host, {_needrestart.MAIN: "#$nrconf{restart} = 'i';\n$nrconf{restart} = 'a';\n"})
+    converge(host)
+    assert _needrestart.read(host)["mode"] == {"value": "l", "source": _needrestart.PATH}
+    host.put({_needrestart.PARTS + "/zzz.conf": "$nrconf{restart} = 'a';\n"})
+    with pytest.raises(ConcernError, match=r"zzz.conf sets needrestart's mode"):
+        converge(host)
+
+
+def test_I1_nothing_differs_nothing_is_reloaded(converged):
+    converge(converged)
+    assert [call[1] for call in converged.calls] == ["show"]
+
+
+def test_I1_only_a_written_link_reloads(converged):
+    converged.remove(_periodic.PATH)
+    converge(converged)
+    assert RELOAD not in converged.calls
+    converged.remove(UNITS + "apt-daily.timer")
+    converge(converged)
+    assert converged.calls.count(RELOAD) == 1
+
+
+@pytest.mark.parametrize(("links", "reloads"), [({}, 0), ({"/dev/char/195:255": Link("/dev/nvidiactl")}, 1)])
+def test_I1_no_reload_where_it_would_take_gpus_from_containers(make_host, links, reloads):
+    nvidia = {"/sys/module/nvidia": Dir(), "/dev/nvidiactl": ""}
+    host = debian(make_host, dict(nvidia, **links))
+    converge(host)
+    assert host.calls.count(RELOAD) == reloads
+
+
+UNDO = {
+    **{unit: (lambda host, unit=unit: host.remove(UNITS + unit), unit) for unit in APT_UNITS},
+    "apt file removed": (lambda host: host.remove(_periodic.PATH), "APT::Periodic::Enable"),
+    "apt file edited": (lambda host: host.write(_periodic.PATH, _periodic.CONTENT + 'X "1";\n'), _periodic.PATH),
+    "needrestart removed": (lambda host: host.remove(_needrestart.PATH), _needrestart.PATH),
+    "needrestart edited": (lambda host: host.write(_needrestart.PATH, "$nrconf{restart} = 'a';\n"), _needrestart.PATH),
+}
+
+
+@pytest.mark.parametrize("undo", UNDO)
+def test_what_is_undone_by_hand_is_named_and_repaired(converged, undo):
+    undo, name = UNDO[undo]
+    undo(converged)
+    assert name in [item["what"] for item in assess(converged).items]
+    assert converge(converged).changed
+    assert assess(converged).status == "clean"
+
+
+def test_a_timer_started_by_hand_is_named_and_stopped(make_host):
+    host = debian(make_host, active=())
+    converge(host)
+    systemd = Systemd({"apt-daily.timer"})
+    host.commands.update(systemd.commands(systemd.change("stop", ("apt-daily.timer",))))
+    assert [item["what"] for item in assess(host).items] == ["apt-daily.timer"]
+    converge(host)
+
+
+def test_default_takes_back_what_was_ours_and_only_that(make_host):
+    host = debian(make_host, {UNITS + "apt-daily-upgrade.timer": Link("/dev/null")}, active=("apt-daily.timer",))
+    host.commands.update([(("systemctl", "stop", "apt-daily.timer"), (0, ""))])
+    before = {path: entry for path, entry in host.tree().items() if not path.startswith("/run")}
+    systemd = Systemd({"apt-daily.timer"})
+    host.commands.update(systemd.commands(systemd.change("stop", ("apt-daily.timer",))))
+    host.commands.update([systemd.change("start", ("apt-daily.timer",))])
+    converge(host)
+    assert json.loads(host.read_text(_record.PATH))["stopped"] == ["apt-daily.timer"]
+    converge(host, state="default")
+    assert host.tree() == before
+    assert systemd.active == {"apt-daily.timer"}
+    assert assess(host, state="default").status == "clean"
+
+
+def test_a_real_unit_file_of_somebody_else_is_not_overwritten(make_host):
+    host = debian(make_host, {UNITS + "apt-daily.timer": "[Timer]\nOnCalendar=daily\n"})
+    with pytest.raises(ConcernError, match=r"/etc/systemd/system/apt-daily.timer is a file of somebody else's"):
+        converge(host)
+    assert not host.exists(_periodic.PATH)
+
+
+def test_dnf_automatic_is_masked(make_host):
+    units = _units.UNITS["dnf"]
+    services = tuple(unit for unit in units if unit.endswith(".service"))
+    systemd = Systemd({"dnf-automatic.timer"})
+    commands = systemd.commands(systemd.change("stop", ("dnf-automatic.timer",)), units=units, services=services)
+    host = make_host({"/usr/bin/dnf": "", "/run/systemd/system": Dir()}, commands)
+    converge(host)
+    assert all(host.readlink(UNITS + unit) == "/dev/null" for unit in units)
+    assert not host.exists(_periodic.PATH)
+
+
+def snapd(hold):
+    return json.dumps({"data": {"config": {"core": {"refresh": {"hold": hold}} if hold else {}}}})
+
+
+@pytest.mark.parametrize(
+    ("before", "back"),
+    [
+        (None, ("snap", "unset", "system", "refresh.hold")),
+        ("2030-01-01T00:00:00Z", ("snap", "set", "system", "refresh.hold=2030-01-01T00:00:00Z")),
+    ],
+)
+def test_snap_refreshes_are_held_and_given_back(make_host, before, back):
+    def says(hold):
+        return lambda host: host.put({"/var/lib/snapd/state.json": snapd(hold)}) or (0, "")
+
+    commands = {("snap", "set", "system", "refresh.hold=forever"): says("forever"), back: says(before)}
+    host = debian(make_host, {"/var/lib/snapd/state.json": snapd(before)}, active=(), commands=commands)
+    converge(host)
+    assert assess(host).status == "clean"
+    converge(host, state="default")
+    assert back in host.calls
+
+
+def test_an_old_snapd_gives_the_remedy(make_host):
+    commands = {("snap", "set", "system", "refresh.hold=forever"): (1, "", "error: cannot parse")}
+    host = debian(make_host, {"/var/lib/snapd/state.json": snapd(None)}, active=(), commands=commands)
+    with pytest.raises(ConcernError, match=r"Update snapd to 2.58 or later, or set auto_updates_snap"):
+        converge(host)
+
+
+def test_without_systemd_no_tool_is_run(make_host):
+    host = make_host({"/var/lib/dpkg/status": ""}, {("apt-config", "dump"): apt_config})
+    converge(host)
+    assert host.calls == [("apt-config", "dump")]
+
+
+def test_what_systemd_does_not_say_is_unknown(converged):
+    converged.commands[("systemctl", "show", "--property=Id,ActiveState", *APT_UNITS)] = (1, "", "Failed to connect")
+    difference = assess(converged)
+    assert difference.status == "unknown"
+    assert "Failed to connect" in difference.unknown[0]["why"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_unknown(converged):
+    os.chmod(converged.path(PARTS + "10periodic"), 0)
+    assert assess(converged).unknown
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"wait_timeout": -1}, "auto_updates_wait_timeout"),
+        ({"needrestart_protected": ["docker*"]}, "auto_updates_needrestart_protected"),
+        ({"state": "off"}, "auto_updates_state"),
+        ({"states": "disabled"}, "auto_updates_states: no such variable"),
+    ],
+)
+def test_bad_input_names_the_public_variable(document, message):
+    with pytest.raises(InvalidDesired, match=message):
+        desired(**document)
