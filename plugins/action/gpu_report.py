@@ -40,6 +40,8 @@ class ActionModule(ActionBase):
         display.display("\n" + report.table_text(records) + "\n")
         now = datetime.datetime.now().astimezone()
         if not self._task.check_mode:
-            result["files"] = [str(path) for path in report.write(records, Path(options["directory"]), options["title"], now)]
+            result["files"] = [
+                str(path) for path in report.write(records, Path(options["directory"]), options["title"], now)
+            ]
             display.display("Report: " + result["files"][-1] + "\n")
         return result

@@ -20,8 +20,8 @@ attributes:
 options:
   desired:
     description:
-      - What is wanted, by concern (V(auto_updates), V(nouveau), V(nvidia_driver), V(version_lock)). A concern's document takes the options of
-        the module of the same name. A concern without a document is not looked at.
+      - What is wanted, by concern (V(auto_updates), V(nouveau), V(nvidia_driver), V(version_lock)). A concern's
+        document takes the options of the module of the same name. A concern without a document is not looked at.
     type: dict
     default: {}
   verify:
@@ -30,7 +30,7 @@ options:
     default: {}
     suboptions:
       driver_version:
-        description: The driver version that must be loaded. Empty checks only that the loaded module and the library agree.
+        description: The driver version that must be loaded. Empty only compares the loaded module with the library.
         type: str
         default: ''
       expected_count:

@@ -36,7 +36,7 @@ def validate(documents):
     :raises InvalidDesired: with one line a mistake, each naming its public variable.
     """
     problems = [
-        "%s: no such concern. Known: %s" % (name, ", ".join(CONCERNS)) for name in documents if name not in CONCERNS
+        "{}: no such concern. Known: {}".format(name, ", ".join(CONCERNS)) for name in documents if name not in CONCERNS
     ]
     desired = {}
     for name in _graph.ORDER:
@@ -79,7 +79,7 @@ def assess(host, desired, full=False):
 
 def summary(host):
     """The machine in a few words: GPU models and their counts, running kernel, loaded driver."""
-    models = [gpu["model"] or "NVIDIA device %s" % gpu["device"] for gpu in _pci.read(host)["gpus"]]
+    models = [gpu["model"] or "NVIDIA device {}".format(gpu["device"]) for gpu in _pci.read(host)["gpus"]]
     loaded = _driver_facts.read(host)["loaded"]
     return {
         "gpus": [{"model": model, "count": models.count(model)} for model in sorted(set(models))],
@@ -100,5 +100,5 @@ def verify(host, assessment, options, binding):
     return {
         "checks": checks,
         "failed_checks": [check["id"] for check in failed],
-        "failure": "\n".join("%(id)s: %(evidence)s. %(remedy)s" % check for check in failed),
+        "failure": "\n".join("{id}: {evidence}. {remedy}".format(**check) for check in failed),
     }

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host
 
 
 class ConcernError(Exception):
-    """A change could not be made or proven. The message says what, why and the remedy; ``details`` goes to the user."""
+    """A change could not be made or proven: the message says what, why and the remedy; ``details`` are returned."""
 
     def __init__(self, message, **details):
         super().__init__(message)
@@ -27,7 +27,7 @@ class InvalidDesired(Exception):
 
 
 class Difference:
-    """What differs between a host and what is wanted. One object gives ``changed``, the diff, the actions and the reboot.
+    """What differs between a host and what is wanted: one object gives ``changed``, the diff, the actions, the reboot.
 
     * ``items``: list of ``{what, before, after, why, action}``, each one thing that :meth:`Concern.apply` will change;
     * ``unknown``: list of ``{what, why}``, things that could not be read, so the concern must run;
@@ -40,7 +40,7 @@ class Difference:
         self.pending = []
 
     def add(self, what, before, after, why, action):
-        """Note one thing to change. ``before`` and ``after`` are short JSON values; ``action`` is an imperative sentence."""
+        """Note one thing to change: ``before`` and ``after`` are short JSON values, ``action`` an imperative."""
         self.items.append({"what": what, "before": before, "after": after, "why": why, "action": action})
 
     def add_unknown(self, what, why):
@@ -69,7 +69,8 @@ class Difference:
     def diff(self):
         """The ``--diff`` document: one line a thing, before and after."""
         return {
-            side: "".join("%s: %s\n" % (item["what"], item[side]) for item in self.items) for side in ("before", "after")
+            side: "".join("{}: {}\n".format(item["what"], item[side]) for item in self.items)
+            for side in ("before", "after")
         }
 
     def as_dict(self):
@@ -108,9 +109,13 @@ class Concern:
         """Make it so; raise :class:`ConcernError` on failure. The caller re-reads to prove it."""
         raise NotImplementedError
 
+    def returns(self, state, desired):
+        """What the concern's module returns beyond the common keys; the role's own tasks may use it. Pure."""
+        return {}
+
     def invalid(self, option, problem, remedy):
         """The error for a wrong desired document: names the public variable, the problem and the remedy."""
-        return InvalidDesired("%s_%s: %s. %s" % (self.name, option, problem, remedy))
+        return InvalidDesired(f"{self.name}_{option}: {problem}. {remedy}")
 
     def inspect(self, host, desired):
         """read + assess: ``(state, difference)``. What the host refused to show becomes an unknown."""
@@ -118,7 +123,7 @@ class Concern:
         state = self.read(host, desired)
         difference = self.assess(state, desired)
         for path in sorted(set(host.unreadable) - seen_before):
-            difference.add_unknown(path, "cannot be read: %s" % host.unreadable[path])
+            difference.add_unknown(path, f"cannot be read: {host.unreadable[path]}")
         return state, difference
 
 
@@ -132,12 +137,13 @@ def validated(concern, document):
     unknown = sorted(set(document) - set(concern.options))
     if unknown:
         raise InvalidDesired(
-            "%s_%s: no such variable. Known: %s"
-            % (concern.name, unknown[0], ", ".join("%s_%s" % (concern.name, key) for key in sorted(concern.options)))
+            "{}_{}: no such variable. Known: {}".format(
+                concern.name, unknown[0], ", ".join(f"{concern.name}_{key}" for key in sorted(concern.options))
+            )
         )
     result = ArgumentSpecValidator(concern.options).validate(document)
     if result.error_messages:
-        raise InvalidDesired("%s: %s" % (concern.name, public_names(concern, "; ".join(result.error_messages))))
+        raise InvalidDesired("{}: {}".format(concern.name, public_names(concern, "; ".join(result.error_messages))))
     concern.validate(result.validated_parameters)
     return result.validated_parameters
 
@@ -147,7 +153,7 @@ def public_names(concern, message):
     words = []
     for word in message.split(" "):
         bare = word.strip("'\",.:;()")
-        words.append(word.replace(bare, "%s_%s" % (concern.name, bare)) if bare in concern.options else word)
+        words.append(word.replace(bare, f"{concern.name}_{bare}") if bare in concern.options else word)
     return " ".join(words)
 
 
@@ -173,8 +179,9 @@ def run_module(concern):
             state, after = concern.inspect(host, desired)
             if after.changed:
                 raise ConcernError(
-                    "%s: applied, but on re-reading the host these still differ: %s"
-                    % (concern.name, "; ".join("%s (%s)" % (item["what"], item["why"]) for item in after.items)),
+                    "{}: applied, but on re-reading the host these still differ: {}".format(
+                        concern.name, "; ".join("{} ({})".format(item["what"], item["why"]) for item in after.items)
+                    ),
                     differences=after.items,
                 )
     except InvalidDesired as error:
@@ -185,5 +192,5 @@ def run_module(concern):
         reboot_required=bool(after.pending),
         reboot_reasons=[entry["why"] for entry in after.pending],
         unknown=after.unknown,
-        **result,
+        **dict(concern.returns(state, desired), **result),
     )

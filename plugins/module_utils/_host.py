@@ -48,11 +48,11 @@ class Result:
     def summary(self, lines=5):
         """One line for a message: the command, its exit code and the last ``lines`` lines it printed."""
         tail = " / ".join([line for line in (self.err or self.out).strip().splitlines() if line.strip()][-lines:])
-        return "'%s' ended with rc %d%s" % (" ".join(self.argv), self.rc, ": " + tail if tail else "")
+        return "'{}' ended with rc {}{}".format(" ".join(self.argv), self.rc, ": " + tail if tail else "")
 
 
 def run_command(argv, timeout, env):
-    """Run ``argv`` (list of str) for at most ``timeout`` seconds; return a :class:`Result`, never raise for a failure."""
+    """Run ``argv`` (list of str) for at most ``timeout`` seconds; a failure is a :class:`Result` too, never raised."""
     environment = dict(os.environ, PATH=COMMAND_PATH, **COMMAND_ENVIRONMENT)
     environment.update(env or {})
     try:
@@ -77,7 +77,7 @@ def run_command(argv, timeout, env):
             os.killpg(process.pid, signal.SIGKILL)
             out, err = b"", b""
         rc = RC_TIMEOUT
-        err = (err or b"") + ("\nstopped after %s s" % timeout).encode()
+        err = (err or b"") + (f"\nstopped after {timeout} s").encode()
     return Result(argv, rc, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
@@ -154,7 +154,7 @@ class Host:
         return sorted(found[cut:] for found in _glob.glob(self.path(pattern)))
 
     def consult(self, path, read):
-        """``read(real_path)`` for a file that is too large or too special for the readers above; None when there is none."""
+        """``read(real_path)`` for a file too large or too special for the readers above; None when there is none."""
         return self._look(path, read, None)
 
     def free_bytes(self, path):
@@ -209,10 +209,8 @@ class Host:
         real = self.path(path)
         os.makedirs(os.path.dirname(real), exist_ok=True)
         temporary = real + ".gpufleet-new"
-        try:
+        if os.path.lexists(temporary):  # left by a run that was killed between the two steps
             os.unlink(temporary)
-        except FileNotFoundError:
-            pass
         os.symlink(target, temporary)
         os.replace(temporary, real)
 

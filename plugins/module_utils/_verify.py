@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Is this host what it claims to be? Pure checks over facts; nothing here touches the host.
 
-Each check is ``{id, result, evidence, remedy}``. ``result`` is ``pass``, ``warn``, ``fail`` or ``not_measured``: what could
-not be read has not passed. ``evidence`` says what was read and from where.
+Each check is ``{id, result, evidence, remedy}``. ``result`` is ``pass``, ``warn``, ``fail`` or ``not_measured``: what
+could not be read has not passed. ``evidence`` says what was read and from where.
 """
 
 OPTIONS = {
@@ -27,26 +27,37 @@ def gpu_count(pci, nvml, expected):
     """
     on_bus = [gpu["address"] for gpu in pci["gpus"]]
     passed_through = [gpu["address"] for gpu in pci["gpus"] if gpu["driver"] == "vfio-pci"]
-    evidence = "%d on the PCI bus (sysfs)" % len(on_bus)
+    evidence = f"{len(on_bus)} on the PCI bus (sysfs)"
     if expected is not None and len(on_bus) != expected:
         return check(
             "gpu_count",
             "fail",
-            "%s, gpu_verify_expected_count is %d" % (evidence, expected),
-            "A GPU that is absent from PCI is a matter of power, seating or BIOS: check the hardware, or correct gpu_verify_expected_count.",
+            f"{evidence}, gpu_verify_expected_count is {expected}",
+            "A GPU that is absent from PCI is a matter of power, seating or BIOS: check the hardware, "
+            "or correct gpu_verify_expected_count.",
         )
     if not on_bus:
-        return check("gpu_count", "pass" if expected == 0 else "not_measured", evidence, "Set gpu_verify_expected_count so that a missing GPU is noticed.")
+        return check(
+            "gpu_count",
+            "pass" if expected == 0 else "not_measured",
+            evidence,
+            "Set gpu_verify_expected_count so that a missing GPU is noticed.",
+        )
     if nvml["reason"]:
-        return check("gpu_count", "fail", "%s; NVML: %s" % (evidence, nvml["reason"]), "Load the driver (role nvidia_driver), then verify again.")
+        return check(
+            "gpu_count",
+            "fail",
+            f"{evidence}; NVML: {nvml['reason']}",
+            "Load the driver (role nvidia_driver), then verify again.",
+        )
     answering = [gpu["address"] for gpu in nvml["gpus"] if not gpu["lost"]]
     missing = [address for address in on_bus if address not in answering and address not in passed_through]
-    evidence += ", %d answer NVML" % len(answering)
+    evidence += f", {len(answering)} answer NVML"
     if missing:
         return check(
             "gpu_count",
             "fail",
-            "%s; missing: %s" % (evidence, ", ".join(missing)),
+            "{}; missing: {}".format(evidence, ", ".join(missing)),
             "See the kernel log for Xid messages of these addresses; a lost GPU needs a reset or a power cycle.",
         )
     return check("gpu_count", "pass", evidence)
@@ -56,19 +67,21 @@ def driver_loaded(driver, wanted, gpus):
     """The loaded kernel module, the user-space library and the wanted version are one version (B3, M16)."""
     loaded = driver["loaded"]["version"] if driver["loaded"] else None
     library = driver["library"]["version"] if driver["library"] else None
-    evidence = "loaded %s (/proc/driver/nvidia/version), library %s" % (loaded or "none", library or "none")
+    evidence = "loaded {} (/proc/driver/nvidia/version), library {}".format(loaded or "none", library or "none")
     if wanted:
-        evidence += ", wanted %s" % wanted
+        evidence += f", wanted {wanted}"
     if not loaded and not wanted and not gpus:
         return check("driver_loaded", "pass", "no GPU and no driver")
     if not loaded:
-        return check("driver_loaded", "fail", evidence, "Reboot if one is pending; otherwise run the nvidia_driver role.")
+        return check(
+            "driver_loaded", "fail", evidence, "Reboot if one is pending; otherwise run the nvidia_driver role."
+        )
     if library != loaded:
         return check(
             "driver_loaded",
             "fail",
             evidence,
-            "Kernel module and library differ, so every CUDA call fails: reboot, or reload the module when nothing uses it.",
+            "Module and library differ, so every CUDA call fails: reboot, or reload the module when nothing uses it.",
         )
     if wanted and loaded != wanted:
         return check("driver_loaded", "fail", evidence, "Run the nvidia_driver role; a reboot completes the change.")
@@ -78,12 +91,20 @@ def driver_loaded(driver, wanted, gpus):
 def nouveau_gone(driver):
     """No GPU is driven by nouveau and its module is not loaded."""
     if driver["nouveau"]["loaded"]:
-        return check("nouveau_gone", "fail", "/sys/module/nouveau exists", "Run the nouveau and nvidia_driver roles; the reboot completes them.")
+        return check(
+            "nouveau_gone",
+            "fail",
+            "/sys/module/nouveau exists",
+            "Run the nouveau and nvidia_driver roles; the reboot completes them.",
+        )
     return check("nouveau_gone", "pass", "nouveau is not loaded (/sys/module)")
 
 
 def link_width(pci, expected):
-    """Every card's PCIe width against the card, its upstream port and the inventory (K1, K3, K4). Speed is not judged: it drops at idle."""
+    """Every card's PCIe width against the card, its upstream port and the inventory (K1, K3, K4).
+
+    The speed is not judged: it drops at idle.
+    """
     failures, warnings, unknown, widths = [], [], [], []
     for gpu in pci["gpus"]:
         link, upstream = gpu["link"], gpu["upstream"] or {}
@@ -94,27 +115,32 @@ def link_width(pci, expected):
         widths.append(width)
         possible = min(card, port or card)
         if width < max(possible, expected or 0):
-            failures.append("%s runs x%d of x%d" % (gpu["address"], width, max(possible, expected or 0)))
+            failures.append("{} runs x{} of x{}".format(gpu["address"], width, max(possible, expected or 0)))
         elif width < card:
-            warnings.append("%s: an x%d card in an x%d slot" % (gpu["address"], card, port))
+            warnings.append("{}: an x{} card in an x{} slot".format(gpu["address"], card, port))
     if failures:
         return check(
             "pcie_link_width",
             "fail",
             "; ".join(failures + warnings),
-            "Reseat the card or riser, check the slot's bifurcation in the BIOS; the width takes effect at a cold boot.",
+            "Reseat the card or riser, check the bifurcation in the BIOS; the width takes effect at a cold boot.",
         )
     if warnings:
         return check(
             "pcie_link_width",
             "warn",
             "; ".join(warnings),
-            "Move the card to a x16 slot, or state gpu_verify_expected_link_width if this is how the machine is built.",
+            "Move the card to a wider slot; set gpu_verify_expected_link_width to make this a failure.",
         )
     if unknown or not widths:
-        evidence = "no link width in sysfs for %s" % ", ".join(unknown) if unknown else "no GPU on the PCI bus"
-        return check("pcie_link_width", "not_measured", evidence, "The platform hides the PCIe link (a virtual machine does): measure bandwidth instead.")
-    return check("pcie_link_width", "pass", "%d card(s), x%d (sysfs current_link_width)" % (len(widths), min(widths)))
+        evidence = "no link width in sysfs for {}".format(", ".join(unknown)) if unknown else "no GPU on the PCI bus"
+        return check(
+            "pcie_link_width",
+            "not_measured",
+            evidence,
+            "The platform hides the PCIe link (a virtual machine does): measure bandwidth instead.",
+        )
+    return check("pcie_link_width", "pass", f"{len(widths)} card(s), x{min(widths)} (sysfs current_link_width)")
 
 
 def concern_state(name, entry):
@@ -122,20 +148,20 @@ def concern_state(name, entry):
     if entry["status"] == "clean":
         return check(name, "pass", "the host matches the inventory")
     if entry["status"] == "unmanaged":
-        return check(name, "not_measured", "%s_state is unmanaged" % name, "Nothing is asked of this concern.")
+        return check(name, "not_measured", f"{name}_state is unmanaged", "Nothing is asked of this concern.")
     if entry["status"] == "unknown":
-        evidence = "; ".join("%(what)s: %(why)s" % unknown for unknown in entry["unknown"])
+        evidence = "; ".join("{what}: {why}".format(**unknown) for unknown in entry["unknown"])
         return check(name, "not_measured", evidence, "Run as root (become: true).")
     if entry["status"] == "pending":
         return check(name, "warn", "; ".join(pending["why"] for pending in entry["pending"]), "Reboot the host.")
-    evidence = "; ".join("%(what)s: %(why)s" % item for item in entry["differences"])
-    return check(name, "fail", evidence, "Run the %s role." % name)
+    evidence = "; ".join("{what}: {why}".format(**item) for item in entry["differences"])
+    return check(name, "fail", evidence, f"Run the {name} role.")
 
 
 def checks(facts, assessment, options):
     """All checks of one host.
 
-    :param facts: ``{pci, driver, nvml}`` as read by the facts readers; ``nvml`` is ``{reason, gpus: [{address, lost}]}``.
+    :param facts: ``{pci, driver, nvml}`` as the readers give them; ``nvml`` is ``{reason, gpus: [{address, lost}]}``.
     :param assessment: the answer of :func:`_assess.assess`.
     :param options: dict by :data:`OPTIONS`.
     :returns: list of checks.
@@ -147,4 +173,3 @@ def checks(facts, assessment, options):
         link_width(facts["pci"], options["expected_link_width"]),
     ]
     return found + [concern_state(name, entry) for name, entry in assessment["concerns"].items()]
-

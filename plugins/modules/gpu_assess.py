@@ -9,9 +9,10 @@ module: gpu_assess
 short_description: Say what differs on a GPU host, why, and which roles are due
 version_added: 0.1.0
 description:
-  - Reads every concern of a host (automatic updates, nouveau, driver, version locks) and compares it with what is wanted, in one round trip.
-  - The answer is the plan, the drift check, the reason why a role may be skipped and the record in the report. It is never returned as facts,
-    because a cached answer could let a stale reading skip a role.
+  - Reads every concern of a host (automatic updates, nouveau, driver, version locks) and compares it with what is
+    wanted, in one round trip.
+  - The answer is the plan, the drift check, the reason why a role may be skipped and the record in the report. It is
+    never returned as facts, because a cached answer could let a stale reading skip a role.
   - Validates every desired document first, and names the public variable that is wrong.
 author:
   - The gpufleet.metal authors (@gpufleet)
@@ -25,7 +26,8 @@ options:
     default: brief
   preflight:
     description:
-      - The desired document of the role gpu_preflight. When given and a role is due, the answer also tells every reason why the change would fail.
+      - The desired document of the role gpu_preflight. When given and a role is due, the answer also tells every
+        reason why the change would fail.
     type: dict
 seealso:
   - module: gpufleet.metal.gpu_verify

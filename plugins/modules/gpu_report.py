@@ -9,8 +9,8 @@ module: gpu_report
 short_description: Show a fleet's plan, or write its report
 version_added: 0.1.0
 description:
-  - Turns what M(gpufleet.metal.gpu_assess), the roles and M(gpufleet.metal.gpu_verify) registered for every host of the play into a plan, or into a
-    table on the console and C(report.json), C(report.md) and C(report.html).
+  - Turns what M(gpufleet.metal.gpu_assess), the roles and M(gpufleet.metal.gpu_verify) registered for every host of
+    the play into a plan, or into a table on the console and C(report.json), C(report.md) and C(report.html).
   - Runs on the controller only. Use it with C(run_once).
 author:
   - The gpufleet.metal authors (@gpufleet)

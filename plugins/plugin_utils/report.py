@@ -83,7 +83,9 @@ def plan_text(records: list[Record]) -> str:
         for name, concern in entry["concerns"].items():
             lines += [f"  ~ {name}: {item['action']}\n      because {item['why']}" for item in concern["differences"]]
             lines += [f"  ? {name}: {item['what']} {item['why']}" for item in concern["unknown"]]
-            lines += [f"  … {name}: {item['what']} completes at the next boot: {item['why']}" for item in concern["pending"]]
+            lines += [
+                f"  … {name}: {item['what']} completes at the next boot: {item['why']}" for item in concern["pending"]
+            ]
         for finding in entry["preflight"]:
             mark = "!" if finding["result"] == "fail" else "-"
             lines.append(f"  {mark} preflight {finding['id']}: {finding['evidence']}\n      {finding['remedy']}")
@@ -114,7 +116,10 @@ def table_text(records: list[Record]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
     for entry in records:
-        lines += [f"{entry['name']}: {check['result']}: {check['id']}: {check['evidence']}. {check['remedy']}" for check in troubles(entry)]
+        lines += [
+            f"{entry['name']}: {check['result']}: {check['id']}: {check['evidence']}. {check['remedy']}"
+            for check in troubles(entry)
+        ]
         lines += [f"{entry['name']}: reboot required: {reason}" for reason in entry["reboot_reasons"]]
         if entry["failure"]:
             lines.append(f"{entry['name']}: failed: {entry['failure']}")
@@ -128,7 +133,7 @@ def troubles(record: Record) -> list[dict[str, Any]]:
 
 
 def write(records: list[Record], directory: Path, title: str, now: datetime.datetime) -> list[Path]:
-    """Write ``report.json``, ``report.md`` and ``report.html`` into ``directory`` (made if missing); return their paths."""
+    """Write ``report.{json,md,html}`` into ``directory`` (made if missing); return their paths."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=lambda name: bool(name) and name.endswith(".html.j2"),

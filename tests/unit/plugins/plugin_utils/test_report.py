@@ -8,22 +8,36 @@ import pytest
 
 from ansible_collections.gpufleet.metal.plugins.plugin_utils import report
 
-NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 SUMMARY = {"gpus": [{"model": "NVIDIA L40S", "count": 2}], "kernel": "6.1.0", "driver": "580.95.05"}
 CLEAN = {"status": "clean", "differences": [], "unknown": [], "pending": []}
 DIFFERS = dict(
     CLEAN,
     status="differs",
-    differences=[{"what": "x", "before": "a", "after": "b", "why": "nothing blocks nouveau", "action": "write the blacklist"}],
+    differences=[
+        {"what": "x", "before": "a", "after": "b", "why": "nothing blocks nouveau", "action": "write the blacklist"}
+    ],
 )
 
 
 def assessment(**more):
-    return {"concerns": {"nouveau": CLEAN}, "due": [], "reboot_reasons": [], "summary": SUMMARY, "checks": [check("pass")], **more}
+    return {
+        "concerns": {"nouveau": CLEAN},
+        "due": [],
+        "reboot_reasons": [],
+        "summary": SUMMARY,
+        "checks": [check("pass")],
+        **more,
+    }
 
 
 def check(result, evidence="what was read"):
-    return {"id": "gpu_count", "result": result, "evidence": evidence, "remedy": "" if result == "pass" else "reseat it"}
+    return {
+        "id": "gpu_count",
+        "result": result,
+        "evidence": evidence,
+        "remedy": "" if result == "pass" else "reseat it",
+    }
 
 
 def hostvars(**more):
@@ -77,7 +91,9 @@ def test_troubles_come_worst_first():
     assert [found["result"] for found in report.troubles(entry)] == ["fail", "warn", "not_measured"]
 
 
-@pytest.mark.parametrize(("checks", "verdict"), [([], "not_measured"), (["pass", "warn"], "warn"), (["warn", "fail"], "fail")])
+@pytest.mark.parametrize(
+    ("checks", "verdict"), [([], "not_measured"), (["pass", "warn"], "warn"), (["warn", "fail"], "fail")]
+)
 def test_the_verdict_is_the_worst_check(checks, verdict):
     assert report.verdict([check(result) for result in checks]) == verdict
 
