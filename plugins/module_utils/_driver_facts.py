@@ -46,17 +46,18 @@ def read(host):
 
     :returns: dict with
 
-        * ``loaded``: ``{version, flavour}`` of the kernel module in the running kernel, or None. ``flavour`` is ``open``,
+        * ``loaded``: ``{version, flavour}`` of the module in the running kernel, or None; ``flavour`` is ``open``,
           ``proprietary`` or None;
         * ``library``: ``{version, path}`` of the libnvidia-ml that programs get, or None; ``libraries``: all of them;
         * ``modules``: installed kernel release -> version of its nvidia module on disk, or None;
         * ``dkms``: the nvidia rows of :func:`_dkms.rows`;
-        * ``packages``: names of the packages that belong to a driver; ``provenance``: ``packages``, ``runfile``, ``mixed``,
-          ``unknown``, or None without a driver on disk;
+        * ``packages``: names of the packages that belong to a driver; ``provenance``: ``packages``, ``runfile``,
+          ``mixed``, ``unknown``, or None without a driver on disk;
         * ``parameters``: ``{asked, in_force}``, name -> value. ``asked`` comes from modprobe.d and the kernel command
           line (``NVreg_X`` -> str), ``in_force`` from the loaded driver (``X`` -> int or str); a parameter of another
           module is ``nvidia_drm.modeset``;
-        * ``match``: ``match`` or ``mismatch`` of the loaded module and the library, ``unloaded`` (on disk only), ``absent``;
+        * ``match``: ``match`` or ``mismatch`` of the loaded module and the library, ``unloaded`` (on disk only),
+          ``absent``;
         * ``nouveau``: ``{loaded, builtin}``.
     """
     return host.once("driver", lambda: _read(host))

@@ -43,7 +43,7 @@ def branch(text):
 
 def find(text):
     """The first driver version inside a text (a file name, a title), or None."""
-    match = re.search(rf"(?<![\d.]){PATTERN}(?!\.?\d)", text or "")
+    match = re.search(rf"(?<!\d)(?<!\d\.){PATTERN}(?!\.?\d)", text or "")
     return match.group(0) if match else None
 
 
