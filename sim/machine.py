@@ -209,6 +209,7 @@ def flatten(machine):
     that NVML error.
     """
     lines = {"gpu.count": str(len(machine["gpus"]))}
+    lines.update(_lines("driver", {"branch": machine["driver"].get("branch")}))
     for key, profiles in machine["mig_profiles"].items():
         lines[f"mig.{key}.count"] = str(len(profiles))
         for number, profile in enumerate(profiles):

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulated machines for tests: the library is built once, each machine gets a root of its own.
+
+The NVML library cannot be exchanged inside a process, so whatever uses it runs in a child process with the environment
+that ``nvml_machine`` gives.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim import machine
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCES = REPOSITORY / "sim" / "nvml"
+
+
+def build(*arguments):
+    subprocess.run(["make", "-s", "-C", str(SOURCES), *arguments], check=True)
+
+
+@pytest.fixture(scope="session")
+def nvml_library():
+    """Path of the built library."""
+    build("all")
+    return SOURCES / "build" / "libnvidia-ml.so"
+
+
+def control(env, *arguments, check=True):
+    """Run the control tool on the machine of ``env``."""
+    command = [sys.executable, str(REPOSITORY / "sim" / "control.py"), *arguments]
+    return subprocess.run(command, env={**os.environ, **env}, check=check, capture_output=True, text=True, timeout=30)
+
+
+def place(root, name, library, driver=None):
+    """A booted machine under ``root``: description, library, loaded driver. Returns its environment."""
+    description = machine.install(name, root)
+    wanted = driver or description["driver"]
+    folder = root / "lib"
+    folder.mkdir()
+    real = folder / f"libnvidia-ml.so.{wanted['version']}"
+    shutil.copy(library, real)
+    (folder / "libnvidia-ml.so.1").symlink_to(real.name)
+    env = {"GPUFLEET_SIM_ROOT": str(root), "LD_LIBRARY_PATH": str(folder)}
+    control(env, "boot")
+    if description["gpus"]:
+        control(env, "load", wanted["version"], wanted["flavour"])
+    return env
+
+
+@pytest.fixture
+def nvml_machine(nvml_library, tmp_path_factory):
+    """``nvml_machine(name, library=None, driver=None) -> env``: a booted machine with its driver loaded."""
+
+    def make(name, library=None, driver=None):
+        return place(tmp_path_factory.mktemp("machine"), name, library or nvml_library, driver)
+
+    return make
+
+
+@pytest.fixture
+def sim_control():
+    """``sim_control(env, *arguments, check=True)``: the control tool on a machine."""
+    return control
+
+
+def run_nvml(env, code, timeout=20, preload=None, path=None):
+    """Run Python ``code`` with pynvml imported as ``n`` and initialised; what it puts into ``out`` comes back.
+
+    :returns: (process, out or None). ``handle`` is GPU 0; ``attempt(f, *a)`` gives the value or ``"E<code>"``.
+    """
+    prelude = (
+        "import json, pynvml as n\n"
+        "out = {}\n"
+        "def attempt(function, *arguments):\n"
+        "    try:\n"
+        "        return function(*arguments)\n"
+        "    except n.NVMLError as error:\n"
+        "        return 'E%d' % error.value\n"
+        "n.nvmlInit()\n"
+        "handle = n.nvmlDeviceGetHandleByIndex(0)\n"
+    )
+    environment = {**os.environ, **env}
+    if preload:
+        environment.update(preload)
+    if path:
+        environment["PYTHONPATH"] = str(path)
+    process = subprocess.run(
+        [sys.executable, "-c", prelude + code + "\nprint(json.dumps(out))\n"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return process, json.loads(process.stdout) if process.returncode == 0 else None
+
+
+@pytest.fixture
+def nvml():
+    """``nvml(env, code) -> out``: run code against a machine; see :func:`run_nvml`."""
+
+    def run(env, code, **options):
+        process, out = run_nvml(env, code, **options)
+        assert process.returncode == 0, process.stderr
+        return out
+
+    return run
