@@ -126,7 +126,7 @@ def _look(host, tool, image, record):
 
 
 def remember(host, images):
-    """Record what these images (from :func:`read`) hold. Only for code that changes the host: a plan leaves no trace."""
+    """Record what images (from :func:`read`) hold. Only for code that changes the host: a plan leaves no trace."""
     record = {}
     for image in images:
         stat = host.stat(image["path"])
@@ -195,8 +195,8 @@ def _build(host, tool, image):
 def rebuilt(host, tool, images, proven):
     """Rebuild ``images`` and prove each; the body of the ``with`` then makes what else belongs to the same step.
 
-    Until the body has ended without an error, every previous image is kept beside its successor; on an error all of them
-    are put back, so that the host boots as before.
+    Until the body has ended without an error, every previous image is kept beside its successor; on an error all are put
+    back, so that the host boots as before.
 
     :param images: some of ``read()["images"]``.
     :param proven: ``proven(image) -> str``: why a rebuilt image is not good, or an empty string.
@@ -212,8 +212,8 @@ def rebuilt(host, tool, images, proven):
             problem = proven(_look(host, tool, {key: image[key] for key in ("release", "path", "kind")}, {}))
             if problem:
                 raise ConcernError(
-                    "%s was rebuilt for kernel %s, but %s. Check that %s is allowed to write it (update_initramfs=no in "
-                    "/etc/initramfs-tools/update-initramfs.conf, /boot mounted read-only)."
+                    "%s was rebuilt for kernel %s, but %s. Check that %s is allowed to write it "
+                    "(update_initramfs=no in /etc/initramfs-tools/update-initramfs.conf, /boot mounted read-only)."
                     % (image["path"], image["release"], problem, tool)
                 )
         yield

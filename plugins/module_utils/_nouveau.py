@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keep the in-kernel drivers (nouveau, nova_core) off the GPUs, in every place from which one of them may be loaded.
 
-Three places decide: modprobe.d on the root file system, the initial RAM disk of each kernel that may boot, and (by choice)
-the kernel command line. Everything here is staged: nothing reboots the host, a loaded nouveau is reported as pending.
+Three places decide: modprobe.d on the root file system, the initial RAM disk of each kernel that may boot, and (by
+choice) the kernel command line. Everything here is staged: nothing reboots the host, a loaded nouveau is pending.
 """
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import _boot_loader, _initramfs
@@ -24,7 +24,7 @@ HEADER = "# Managed by gpufleet.metal (role nouveau): the NVIDIA driver needs th
 
 
 def modprobe_text():
-    """The blacklist. ``modeset=0`` holds even where something loads nouveau by name, which a blacklist does not stop."""
+    """The blacklist. ``modeset=0`` holds even where nouveau is loaded by name, which a blacklist does not stop."""
     return HEADER + "".join("blacklist %s\n" % module for module in MODULES) + "options nouveau modeset=0\n"
 
 
@@ -45,8 +45,8 @@ def loads(image, written_ns):
     """The in-kernel drivers that this image can load before the root file system is there.
 
     :param image: one of ``_initramfs.read()["images"]``, with ``holds`` known.
-    :param written_ns: when the blacklist on disk was written (ns), None when it is not there. An older image that holds a
-        blacklist of that name holds an older one.
+    :param written_ns: when the blacklist on disk was written (ns), None when it is not there. An older image that holds
+        a blacklist of that name holds an older one.
     """
     holds = image["holds"]
     carries = MODPROBE_NAME in holds["configuration"] and written_ns is not None and image["mtime_ns"] >= written_ns
@@ -61,8 +61,8 @@ class Nouveau(Concern):
     }
 
     def read(self, host, desired):
-        """``{files: {path: text|None}, blacklist_written_ns: int|None, initramfs: _initramfs.read(), boot: _boot_loader.read(),
-        loaded: [modules], references: {module: int}}``."""
+        """``{files: {path: text|None}, blacklist_written_ns: int|None, initramfs: _initramfs.read(),
+        boot: _boot_loader.read(), loaded: [modules], references: {module: int}}``."""
         stat = host.stat(MODPROBE_FILE)
         return {
             "files": {path: host.read_text(path) for path in (MODPROBE_FILE, DRACUT_FILE)},

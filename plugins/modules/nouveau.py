@@ -8,8 +8,8 @@ module: nouveau
 short_description: Keep the in-kernel drivers nouveau and nova_core off the GPUs
 version_added: 0.1.0
 description:
-  - Blocks the drivers in C(modprobe.d), in the initial RAM disk of every installed kernel (the crash kernel's too), and by
-    choice on the kernel command line.
+  - Blocks the drivers in C(modprobe.d), in the initial RAM disk of every installed kernel (the crash kernel's too), and
+    by choice on the kernel command line.
   - Decides from what an initial RAM disk holds, not from a configuration file that may be newer than it.
   - Everything is staged. The module never reboots; a loaded nouveau that nothing uses is unloaded, any other is
     reported through RV(reboot_required).
@@ -24,8 +24,8 @@ options:
     default: present
   kernel_command_line:
     description:
-      - Also put C(modprobe.blacklist=nouveau,nova_core) on the kernel command line, through a drop-in of GRUB or through
-        C(grubby).
+      - Also put C(modprobe.blacklist=nouveau,nova_core) on the kernel command line, through a drop-in of GRUB or
+        through C(grubby).
       - Off by default because the other two places suffice and are proven, while this one generates the boot loader's
         configuration again.
     type: bool

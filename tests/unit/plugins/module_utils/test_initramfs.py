@@ -24,8 +24,8 @@ Image: /boot/initramfs-5.14.0-427.el9.x86_64.img: 38M
 drwxr-xr-x   3 root     root            0 Jan  1  1970 .
 lrwxrwxrwx   1 root     root            7 Jan  1  1970 bin -> usr/bin
 -rw-r--r--   1 root     root          117 Jan  1  1970 etc/modprobe.d/gpufleet-nouveau.conf
--rw-r--r--   1 root     root      1234567 Jan  1 1970 usr/lib/modules/5.14.0-427.el9/kernel/drivers/gpu/drm/nouveau/nouveau.ko.xz
--rw-r--r--   1 root     root       123456 Jan  1 1970 usr/lib/modules/5.14.0-427.el9/kernel/drivers/gpu/nova-core/nova-core.ko.zst
+-rw-r--r-- 1 root root 1234567 Jan  1  1970 usr/lib/modules/5.14.0-427.el9/kernel/drivers/gpu/drm/nouveau/nouveau.ko.xz
+-rw-r--r-- 1 root root 123456 Jan  1  1970 usr/lib/modules/5.14.0-427.el9/kernel/drivers/gpu/nova-core/nova-core.ko.zst
 ========================================================================
 """
 

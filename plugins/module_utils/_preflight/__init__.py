@@ -1,0 +1,52 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every reason why a change would fail, all at once and before the first change.
+
+:mod:`facts` reads the host, the other parts judge what was read: each check is a pure function of
+``(facts, desired, options)`` that answers one finding, or None where it does not apply. To add a check, write it in the
+part it belongs to and name it in that part's ``CHECKS``.
+"""
+
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import facts, gpus, kernels, storage, system
+
+#: The role's own options. What is wanted of the host comes from the other roles' desired documents.
+OPTIONS = {
+    "expected_gpus": {"type": "int"},
+    "passthrough": {"type": "str", "choices": ["fail", "allow"], "default": "fail"},
+    "secure_boot": {"type": "str", "choices": ["fail", "allow"], "default": "fail"},
+    "exec_probe": {"type": "bool", "default": True},
+}
+CHECKS = system.CHECKS + gpus.CHECKS + kernels.CHECKS + storage.CHECKS
+
+
+def check(read, desired, options):
+    """All findings, in the order of :data:`CHECKS`; pure.
+
+    :param read: from :func:`facts.read`.
+    :param desired: dict of concern name -> complete desired document.
+    :returns: list of ``{id, result: pass|warn|fail|not_measured, evidence, remedy, variable}``; ``remedy`` and
+        ``variable`` are empty where there is nothing to do or no variable decides.
+    """
+    found = [examine(read, desired, options) for examine in CHECKS]
+    return [finding for finding in found if finding is not None]
+
+
+def findings(host, desired, options, probe=False):
+    """Read the host and check it.
+
+    :param options: dict by :data:`OPTIONS`; what is missing takes its default.
+    :param probe: also run a program in the driver's temporary directory (nothing of it is left).
+    """
+    complete = {name: spec.get("default") for name, spec in OPTIONS.items()}
+    complete.update((name, value) for name, value in options.items() if value is not None)
+    return check(facts.read(host, desired, probe=probe and complete["exec_probe"]), desired, complete)
+
+
+def failure(found):
+    """The failed findings as one message, a line each; empty when none failed."""
+    return "\n".join(
+        "%s: %s. %s" % (finding["id"], finding["evidence"], finding["remedy"])
+        for finding in found
+        if finding["result"] == "fail"
+    )

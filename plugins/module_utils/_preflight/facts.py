@@ -1,0 +1,201 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the checks need to know of a host, read in one go. Changes nothing; see :func:`probe_exec` for the one probe."""
+
+import re
+import sys
+
+from ansible_collections.gpufleet.metal.plugins.module_utils import (
+    _apt,
+    _boot_loader,
+    _driver_facts,
+    _initramfs,
+    _kernel,
+    _nouveau,
+    _packages,
+    _pci,
+)
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import build, runfile, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
+
+DPKG_UPDATES = "/var/lib/dpkg/updates"
+APT_LISTS = "/var/lib/apt/lists"
+#: Keys with which DKMS signs modules, Ubuntu's and Debian's place first.
+MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
+#: Certificates that the firmware and shim trust; a key that is enrolled stands in one of these as it is.
+TRUSTED_KEYS = (
+    "/sys/firmware/efi/mok-variables/MokListRT",
+    "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23",
+    "/sys/firmware/efi/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f",
+)
+INSTALLERS = re.compile(r"NVIDIA-Linux-[^/\0]*\.run|nvidia-installer")
+
+
+def read(host, desired, probe=False):
+    """Everything the checks judge: a dict; the code below names its keys, the readers' documentation their shapes."""
+    kernel = _kernel.read(host)
+    driver = wanted(desired, "nvidia_driver")
+    targets = build.targets(kernel)
+    return {
+        "python": list(sys.version_info[:2]),
+        "os": os_release(host),
+        "architecture": runfile.architecture(host),
+        "unreadable": host.unreadable,
+        "manager": _packages.manager(host),
+        "package_lists": any(name.endswith("_Packages") for name in host.listdir(APT_LISTS)),
+        "unfinished": [
+            "%s (%s)" % (name, package["status"])
+            for name, package in sorted(_packages.installed(host).items())
+            if package["status"] in ("half-installed", "unpacked", "half-configured")
+        ],
+        "dpkg_updates": [name for name in host.listdir(DPKG_UPDATES) if name.isdigit()],
+        "locks": _apt.lock_holders(host),
+        "installers": installers(host) if driver else [],
+        "kernel": kernel,
+        "targets": targets,
+        "headers": sorted(
+            path.split("/")[-1] for path in host.glob("/usr/src/linux-headers-*") + host.glob("/usr/src/kernels/*")
+        ),
+        "missing_packages": candidates(host, build.missing_packages(host, kernel, targets)) if driver else {},
+        "pci": _pci.read(host),
+        "driver": _driver_facts.read(host),
+        "users": unload.read(host),
+        "in_kernel_drivers": [module for module in _nouveau.MODULES if host.exists("/sys/module/" + module)],
+        "key": module_key(host),
+        "boot": _boot_loader.read(host, "nouveau"),
+        "graphical_unlock": graphical_unlock(host, kernel["cmdline"]),
+        "space": space(host, desired, targets),
+        "tmpdir": tmpdir(host, driver["tmpdir"], probe) if driver else None,
+    }
+
+
+def os_release(host):
+    """``{id, version, like, name}`` of /etc/os-release; empty strings for what it lacks."""
+    text = host.read_text("/etc/os-release") or host.read_text("/usr/lib/os-release") or ""
+    fields = {key: value.strip().strip("\"'") for key, value in re.findall(r"^([A-Z_]+)=(.*)$", text, re.MULTILINE)}
+    keys = {"id": "ID", "version": "VERSION_ID", "like": "ID_LIKE", "name": "PRETTY_NAME"}
+    return {key: fields.get(field, "") for key, field in keys.items()}
+
+
+def installers(host):
+    """Driver installers at work: list of ``{pid, command}``."""
+    found = []
+    for path in host.glob("/proc/[0-9]*/cmdline"):
+        match = INSTALLERS.search((host.read_text(path) or "").replace("\0", " "))
+        if match:
+            found.append({"pid": int(path.split("/")[2]), "command": match.group(0)})
+    return found
+
+
+def candidates(host, packages):
+    """package -> True (apt can install it), False (no repository has it), None (no apt, or no package lists)."""
+    if not packages:
+        return {}
+    listed = any(name.endswith("_Packages") for name in host.listdir(APT_LISTS))
+    if not listed or _packages.manager(host) != "apt":
+        return dict.fromkeys(packages)
+    text = host.run(["apt-cache", "policy"] + packages, timeout=60).out
+    offered = dict(re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", text, re.MULTILINE))
+    return {package: offered.get(package, "(none)") != "(none)" for package in packages}
+
+
+def module_key(host):
+    """The key that signs modules: ``{path: str|None, enrolled: bool|None}``; None: what is trusted cannot be read."""
+    for path in MODULE_KEYS:
+        key = host.read_bytes(path)
+        if key:
+            trusted = [data for data in (host.read_bytes(store) for store in TRUSTED_KEYS) if data]
+            return {"path": path, "enrolled": any(key in data for data in trusted) if trusted else None}
+    return {"path": None, "enrolled": False}
+
+
+def graphical_unlock(host, cmdline):
+    """True when the root disk's passphrase is asked on a splash screen and no console= shows it otherwise (A14)."""
+    encrypted = any(
+        line.split() and not line.lstrip().startswith("#")
+        for line in (host.read_text("/etc/crypttab") or "").splitlines()
+    )
+    plymouth = host.exists("/usr/sbin/plymouthd") or host.exists("/sbin/plymouthd")
+    words = cmdline.split()
+    return encrypted and plymouth and "splash" in words and not any(word.startswith("console=") for word in words)
+
+
+def space(host, desired, targets):
+    """Per file system, what the wanted changes need: list of ``{paths, needed, free}``, bytes; see :func:`needs`."""
+    systems = {}
+    for path, needed in sorted(needs(host, desired, targets).items()):
+        parent = existing(host, path)
+        stat = host.stat(parent)
+        if stat is None:
+            continue
+        entry = systems.setdefault(stat.st_dev, {"paths": [], "needed": 0, "free": host.free_bytes(parent)})
+        entry["paths"].append(path)
+        entry["needed"] += needed
+    return list(systems.values())
+
+
+#: Bytes. Measured on data-center drivers of the branches 535 to 580, rounded up.
+MIB = 1024 * 1024
+UNPACKED = 2000 * MIB
+LIBRARIES = 1500 * MIB
+MODULES_PER_KERNEL = 600 * MIB
+RUNFILE = 450 * MIB
+
+
+def needs(host, desired, targets):
+    """path -> bytes that the wanted changes will write there; empty for what is done already."""
+    needed = {}
+    driver, nouveau = wanted(desired, "nvidia_driver"), wanted(desired, "nouveau")
+    library = _driver_facts.read(host)["library"]
+    if driver and (library is None or library["version"] != driver["version"]):
+        needed = {
+            driver["tmpdir"]: UNPACKED,
+            "/usr": LIBRARIES,
+            "/var/lib/dkms": MODULES_PER_KERNEL * max(1, len(targets)),
+            runfile.DIRECTORY: RUNFILE,
+        }
+    if nouveau:
+        _state, difference = _nouveau.Nouveau().inspect(host, nouveau)
+        due = {item["what"] for item in difference.items}
+        images = _initramfs.read(host)["images"]
+        for folder, size in _initramfs.space_needed(
+            [image for image in images if image["path"] in due], images
+        ).items():
+            needed[folder] = needed.get(folder, 0) + size
+    return needed
+
+
+def existing(host, path):
+    """The path, or its nearest parent that exists."""
+    while path != "/" and not host.exists(path):
+        path = path.rsplit("/", 1)[0] or "/"
+    return path
+
+
+def tmpdir(host, path, probe):
+    """``{path, mount, options: [str], probe: True|False|None}`` of the installer's temporary directory."""
+    mount = {"mount": None, "options": []}
+    for line in (host.read_text("/proc/mounts") or "").splitlines():
+        fields = line.split()
+        point = fields[1].replace("\\040", " ") if len(fields) > 3 else None
+        inside = point and (path + "/").startswith(point.rstrip("/") + "/")
+        # a later mount on the same point hides the earlier one
+        if inside and len(point) >= len(mount["mount"] or ""):
+            mount = {"mount": point, "options": fields[3].split(",")}
+    return dict(mount, path=path, probe=probe_exec(host, existing(host, path)) if probe else None)
+
+
+def probe_exec(host, folder):
+    """Whether a program runs from ``folder``: writes a one-line script there, runs it and removes it (C1).
+
+    Mount options alone do not tell: a security module can forbid it too.
+    """
+    program = folder.rstrip("/") + "/.gpufleet-exec-probe"
+    try:
+        host.write(program, "#!/bin/sh\nexit 0\n", mode=0o700)
+        return host.run([program], timeout=20).ok
+    except OSError:
+        return False  # a read-only file system runs nothing that is put there
+    finally:
+        host.remove(program)

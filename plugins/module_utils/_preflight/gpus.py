@@ -1,0 +1,174 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The GPUs, and who has them now."""
+
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import flavour, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import finding, wanted
+
+PASSTHROUGH_DRIVER = "vfio-pci"
+
+
+def _split(facts):
+    """(GPUs of this host, GPUs handed to virtual machines)."""
+    every = facts["pci"]["gpus"]
+    return (
+        [gpu for gpu in every if gpu["driver"] != PASSTHROUGH_DRIVER],
+        [gpu for gpu in every if gpu["driver"] == PASSTHROUGH_DRIVER],
+    )
+
+
+def _replaces(facts, driver):
+    """True when another driver than the wanted one is on the host."""
+    library, loaded = facts["driver"]["library"], facts["driver"]["loaded"]
+    return any(found and found["version"] != driver["version"] for found in (library, loaded))
+
+
+def gpu_count(facts, desired, options):
+    """GPUs on the bus against the inventory's number; without a number, none at all is only worth a warning (P18)."""
+    count, expected = len(facts["pci"]["gpus"]), options["expected_gpus"]
+    evidence = "%d NVIDIA GPU(s) on the PCI bus (sysfs)" % count
+    if expected is not None and count != expected:
+        return finding(
+            "gpu_count",
+            "fail",
+            "%s, gpu_preflight_expected_gpus is %d" % (evidence, expected),
+            "A GPU absent from PCI is a matter of power, seating or BIOS: check the hardware, or correct the number.",
+            "gpu_preflight_expected_gpus",
+        )
+    if count == 0 and expected is None:
+        return finding(
+            "gpu_count",
+            "warn",
+            evidence,
+            "No driver is installed. Set gpu_preflight_expected_gpus, so that a dead GPU cannot pass for none.",
+            "gpu_preflight_expected_gpus",
+        )
+    return finding("gpu_count", "pass", evidence)
+
+
+def passthrough(facts, desired, options):
+    """A GPU bound to vfio-pci belongs to a virtual machine and is never unbound (B15)."""
+    _own, given = _split(facts)
+    if not given or not wanted(desired, "nvidia_driver"):
+        return None
+    evidence = "bound to vfio-pci: %s" % ", ".join(gpu["address"] for gpu in given)
+    if options["passthrough"] == "allow":
+        return finding("passthrough", "pass", evidence + "; they are left alone")
+    return finding(
+        "passthrough",
+        "fail",
+        evidence,
+        "These GPUs are passed through to virtual machines. Set gpu_preflight_passthrough to allow to leave them alone, "
+        "or free them yourself.",
+        "gpu_preflight_passthrough",
+    )
+
+
+def generation(facts, desired, options):
+    """Every GPU must be driven by the wanted branch, and all of them by one flavour of its modules (B14)."""
+    driver, (own, _given) = wanted(desired, "nvidia_driver"), _split(facts)
+    if not driver or not own:
+        return None
+    kinds = ", ".join(sorted({"%s (%s)" % (gpu["model"] or gpu["device"], gpu["architecture"]) for gpu in own}))
+    chosen, reason = flavour.choose(own, driver["version"], driver["kernel_module_type"])
+    if reason:
+        variable, _colon, sentence = reason.partition(": ")
+        return finding("gpu_generation", "fail", kinds, "%s: %s." % (variable, sentence), variable)
+    if any(gpu["architecture"] is None for gpu in own):
+        return finding(
+            "gpu_generation",
+            "warn",
+            kinds,
+            "A device id is not in the collection's table: whether branch and modules fit it is not known.",
+            "nvidia_driver_version",
+        )
+    return finding("gpu_generation", "pass", "%s: %s modules of %s" % (kinds, chosen, driver["version"]))
+
+
+def foreign_driver(facts, desired, options):
+    """Driver files that belong to packages would mix with the runfile's (D6, D10)."""
+    driver = wanted(desired, "nvidia_driver")
+    if not driver:
+        return None
+    packages = facts["driver"]["packages"]
+    if packages:
+        return finding(
+            "foreign_driver",
+            "fail",
+            "packages own driver files: %s" % ", ".join(packages),
+            "Remove these packages first: their files and the runfile's would mix.",
+        )
+    return finding("foreign_driver", "pass", "no package owns driver files")
+
+
+def nouveau(facts, desired, options):
+    """The GPUs can have one driver: with nouveau in place and not to be blocked, ours never loads."""
+    if not wanted(desired, "nvidia_driver"):
+        return None
+    loaded = facts["in_kernel_drivers"]
+    if not loaded:
+        return finding("nouveau", "pass", "no in-kernel GPU driver is loaded (/sys/module)")
+    if wanted(desired, "nouveau"):
+        return finding(
+            "nouveau", "pass", "%s is loaded; it will be blocked, a reboot completes that" % ", ".join(loaded)
+        )
+    return finding(
+        "nouveau",
+        "fail",
+        "%s is loaded, and nouveau_state does not ask to block it" % ", ".join(loaded),
+        "Set nouveau_state to present.",
+        "nouveau_state",
+    )
+
+
+def driver_in_use(facts, desired, options):
+    """Who would lose the GPUs when the driver is replaced (D1, D2, D3)."""
+    driver = wanted(desired, "nvidia_driver")
+    if not driver or not _replaces(facts, driver):
+        return None
+    holders = unload.holders(facts["users"])
+    if not holders:
+        return finding(
+            "driver_in_use", "pass", "another driver is installed, nothing uses it (/proc/*/fd, /sys/module)"
+        )
+    evidence = "the driver in place is in use by %s" % "; ".join(holders)
+    if not flavour.can_skip_load(driver["version"]):
+        return finding(
+            "driver_in_use",
+            "fail",
+            evidence,
+            "Stop these, or use branch %d or newer, which installs beside a running driver." % flavour.SKIP_LOAD_SINCE,
+            "nvidia_driver_version",
+        )
+    if driver["replace_in_use"]:
+        return finding(
+            "driver_in_use",
+            "warn",
+            evidence,
+            "nvidia_driver_replace_in_use allows it: the new driver loads at the next boot.",
+        )
+    return finding(
+        "driver_in_use",
+        "fail",
+        evidence,
+        "Stop these, or set nvidia_driver_replace_in_use to true.",
+        "nvidia_driver_replace_in_use",
+    )
+
+
+def installer_running(facts, desired, options):
+    """A second installer beside a running one breaks both (P12). The driver role waits for one that it started."""
+    if not wanted(desired, "nvidia_driver"):
+        return None
+    if facts["installers"]:
+        return finding(
+            "installer_running",
+            "warn",
+            "at work: %s" % ", ".join("%(command)s (pid %(pid)d)" % installer for installer in facts["installers"]),
+            "The role waits for an installer that it started itself. Let any other one end first.",
+        )
+    return finding("installer_running", "pass", "no driver installer is running (/proc/*/cmdline)")
+
+
+CHECKS = [gpu_count, passthrough, generation, foreign_driver, nouveau, driver_in_use, installer_running]

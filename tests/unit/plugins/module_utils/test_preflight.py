@@ -1,0 +1,487 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpu_preflight: pure checks over literal facts, then the reader over literal trees."""
+
+import copy
+
+import pytest
+
+from ansible_collections.gpufleet.metal.plugins.module_utils import _preflight
+from ansible_collections.gpufleet.metal.plugins.module_utils._nouveau import Nouveau
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import facts as reader
+from tests.unit.hosts import Dir, Link
+
+RUNNING, NEWER = "6.1.0-18-amd64", "6.1.0-25-amd64"
+OPTIONS = {"expected_gpus": None, "passthrough": "fail", "secure_boot": "fail", "exec_probe": True}
+DRIVER = {
+    "state": "present",
+    "version": "580.65.06",
+    "kernel_module_type": "auto",
+    "tmpdir": "/var/lib/gpufleet/tmp",
+    "replace_in_use": False,
+    "ignore_compiler_mismatch": False,
+}
+DESIRED = {"nouveau": {"state": "present", "kernel_command_line": False}, "nvidia_driver": DRIVER}
+GCC_12 = {"text": "gcc-12 (Debian 12.2.0-14) 12.2.0", "family": "gcc", "major": 12}
+
+
+def gpu(address, architecture="hopper", driver=None, model="H100 SXM5 80GB"):
+    return {"address": address, "device": "0x2330", "model": model, "architecture": architecture, "driver": driver}
+
+
+def kernel(release, headers=True, compiler=None):
+    return {"release": release, "headers": headers, "compiler": compiler or GCC_12, "initramfs": None}
+
+
+FACTS = {
+    "python": [3, 11],
+    "os": {"id": "debian", "version": "12", "like": "", "name": "Debian GNU/Linux 12 (bookworm)"},
+    "architecture": "x86_64",
+    "unreadable": {},
+    "manager": "apt",
+    "unfinished": [],
+    "dpkg_updates": [],
+    "locks": [],
+    "installers": [],
+    "kernel": {
+        "running": RUNNING,
+        "default": RUNNING,
+        "installed": [kernel(RUNNING)],
+        "cmdline": "",
+        "secure_boot": "disabled",
+        "sig_enforce": False,
+        "lockdown": "none",
+        "initramfs_tool": "initramfs-tools",
+    },
+    "targets": [RUNNING],
+    "headers": ["linux-headers-" + RUNNING],
+    "missing_packages": {},
+    "pci": {"gpus": [gpu("0000:1b:00.0"), gpu("0000:43:00.0")], "nvswitches": []},
+    "driver": {"loaded": None, "library": None, "packages": []},
+    "users": {"modules": {}, "processes": [], "foreign": []},
+    "in_kernel_drivers": ["nouveau"],
+    "key": {"path": None, "enrolled": False},
+    "boot": {"kind": "grub", "drop_in": None, "entries": [], "sources": [], "overriding": []},
+    "graphical_unlock": False,
+    "space": [{"paths": ["/usr", "/var/lib/dkms"], "needed": 2 << 30, "free": 50 << 30}],
+    "tmpdir": {"path": "/var/lib/gpufleet/tmp", "mount": "/", "options": ["rw", "relatime"], "probe": True},
+}
+
+
+def changed(base, **paths):
+    """``base`` with values replaced; a key is a path joined by two underscores."""
+    copied = copy.deepcopy(base)
+    for path, value in paths.items():
+        *parents, last = path.split("__")
+        target = copied
+        for name in parents:
+            target = target[name]
+        target[last] = value
+    return copied
+
+
+def check(name, facts=FACTS, desired=DESIRED, options=OPTIONS):
+    found = [finding for finding in _preflight.check(facts, desired, options) if finding["id"] == name]
+    assert len(found) < 2
+    return found[0] if found else None
+
+
+def test_a_good_host_passes_every_check():
+    found = _preflight.check(FACTS, DESIRED, OPTIONS)
+    assert [finding for finding in found if finding["result"] != "pass"] == []
+    assert _preflight.failure(found) == ""
+
+
+def test_ids_are_unique_and_evidence_is_never_empty():
+    found = _preflight.check(FACTS, DESIRED, OPTIONS)
+    assert len({finding["id"] for finding in found}) == len(found)
+    assert all(finding["evidence"] for finding in found)
+
+
+def test_all_failures_come_at_once_and_each_has_a_remedy():
+    facts = changed(FACTS, dpkg_updates=["0001"], architecture=None, driver__packages=["libnvidia-compute-535"])
+    facts["tmpdir"]["options"] = ["rw", "noexec"]
+    failed = [finding for finding in _preflight.check(facts, DESIRED, OPTIONS) if finding["result"] == "fail"]
+    assert [finding["id"] for finding in failed] == [
+        "architecture",
+        "package_database",
+        "foreign_driver",
+        "temporary_directory",
+    ]
+    assert all(finding["remedy"] for finding in failed)
+    assert len(_preflight.failure(failed).splitlines()) == 4
+
+
+def test_without_a_driver_wanted_only_the_host_itself_is_checked():
+    desired = {"nouveau": DESIRED["nouveau"], "nvidia_driver": dict(DRIVER, state="unmanaged")}
+    names = {finding["id"] for finding in _preflight.check(changed(FACTS, tmpdir=None), desired, OPTIONS)}
+    assert names == {"operating_system", "python", "package_database", "package_lock", "gpu_count", "space"}
+
+
+# -- system --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "manager", "result"),
+    [
+        (("ubuntu", "24.04"), "apt", "pass"),
+        (("debian", "13"), "apt", "pass"),
+        (("debian", "11"), "apt", "warn"),
+        (("rocky", "9.4"), "dnf", "warn"),
+        (("alpine", "3.20"), None, "fail"),
+    ],
+)
+def test_operating_system(system, manager, result):
+    facts = changed(FACTS, manager=manager, os={"id": system[0], "version": system[1], "like": "", "name": system[0]})
+    assert check("operating_system", facts)["result"] == result
+
+
+def test_B11_an_architecture_without_a_runfile_fails_before_a_download():
+    assert check("architecture", changed(FACTS, architecture="aarch64"))["result"] == "pass"
+    assert check("architecture", changed(FACTS, architecture=None))["result"] == "fail"
+
+
+def test_P6_an_old_python_is_named():
+    found = check("python", changed(FACTS, python=[3, 6]))
+    assert (found["result"], found["variable"]) == ("fail", "ansible_python_interpreter")
+    assert "Python 3.6" in found["evidence"]
+
+
+def test_what_cannot_be_read_has_not_passed():
+    found = check("readable", changed(FACTS, unreadable={"/etc/crypttab": "Permission denied"}))
+    assert found["result"] == "not_measured"
+    assert "/etc/crypttab (Permission denied)" in found["evidence"]
+
+
+@pytest.mark.parametrize("broken", [{"unfinished": ["nginx (half-configured)"]}, {"dpkg_updates": ["0003"]}])
+def test_interrupted_dpkg_fails(broken):
+    found = check("package_database", changed(FACTS, **broken))
+    assert found["result"] == "fail"
+    assert "dpkg --configure -a" in found["remedy"]
+
+
+def test_a_held_package_lock_names_who_holds_it():
+    lock = {"path": "/var/lib/dpkg/lock-frontend", "pid": "812", "command": "unattended-upgr"}
+    found = check("package_lock", changed(FACTS, locks=[lock]))
+    assert found["result"] == "warn"
+    assert "unattended-upgr (pid 812)" in found["evidence"]
+
+
+# -- GPUs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "expected", "result"),
+    [(2, None, "pass"), (2, 2, "pass"), (2, 8, "fail"), (0, 8, "fail"), (0, None, "warn"), (0, 0, "pass")],
+)
+def test_P18_the_expected_count_decides_how_severe_a_missing_gpu_is(count, expected, result):
+    facts = changed(FACTS, pci__gpus=FACTS["pci"]["gpus"][:count])
+    found = check("gpu_count", facts, options=dict(OPTIONS, expected_gpus=expected))
+    assert found["result"] == result
+
+
+@pytest.mark.parametrize(
+    ("architectures", "version", "asked", "result", "variable"),
+    [
+        (["volta"], "580.65.06", "auto", "pass", ""),
+        (["volta"], "590.10", "auto", "fail", "nvidia_driver_version"),
+        (["volta"], "580.65.06", "open", "fail", "nvidia_driver_kernel_module_type"),
+        (["ampere", "hopper"], "580.65.06", "proprietary", "pass", ""),
+        (["blackwell"], "580.65.06", "auto", "pass", ""),
+        (["blackwell"], "580.65.06", "proprietary", "fail", "nvidia_driver_kernel_module_type"),
+        (["blackwell"], "550.54.14", "auto", "fail", "nvidia_driver_version"),
+        (["volta", "blackwell"], "580.65.06", "auto", "fail", "nvidia_driver_version"),
+        ([None], "580.65.06", "auto", "warn", "nvidia_driver_version"),
+    ],
+)
+def test_B14_generation_against_branch_and_flavour(architectures, version, asked, result, variable):
+    gpus = [gpu(f"0000:{index:02x}:00.0", architecture) for index, architecture in enumerate(architectures)]
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, version=version, kernel_module_type=asked))
+    found = check("gpu_generation", changed(FACTS, pci__gpus=gpus), desired)
+    assert (found["result"], found["variable"]) == (result, variable)
+
+
+def test_B15_passed_through_gpus_fail_or_are_left_alone():
+    facts = changed(FACTS, pci__gpus=[gpu("0000:1b:00.0", driver="vfio-pci")])
+    found = check("passthrough", facts)
+    assert (found["result"], found["variable"]) == ("fail", "gpu_preflight_passthrough")
+    assert "0000:1b:00.0" in found["evidence"]
+    assert check("passthrough", facts, options=dict(OPTIONS, passthrough="allow"))["result"] == "pass"
+
+
+def test_D6_packages_that_own_driver_files_are_named():
+    found = check("foreign_driver", changed(FACTS, driver__packages=["libnvidia-compute-535", "nvidia-utils-535"]))
+    assert found["result"] == "fail"
+    assert "libnvidia-compute-535, nvidia-utils-535" in found["evidence"]
+
+
+def test_nouveau_that_nobody_blocks_fails():
+    desired = dict(DESIRED, nouveau={"state": "unmanaged", "kernel_command_line": False})
+    found = check("nouveau", desired=desired)
+    assert (found["result"], found["variable"]) == ("fail", "nouveau_state")
+    assert check("nouveau", changed(FACTS, in_kernel_drivers=[]), desired)["result"] == "pass"
+
+
+IN_USE = changed(
+    FACTS,
+    driver={"loaded": {"version": "570.144", "flavour": "open"}, "library": {"version": "570.144"}, "packages": []},
+    users={
+        "modules": {"nvidia": {"holders": [], "references": 3}},
+        "processes": [{"pid": 4711, "command": "python3", "unit": "train.service", "container": None}],
+        "foreign": ["gdrdrv"],
+    },
+)
+
+
+def test_D2_holders_are_named_by_pid_and_unit():
+    found = check("driver_in_use", IN_USE)
+    assert (found["result"], found["variable"]) == ("fail", "nvidia_driver_replace_in_use")
+    assert "python3 (pid 4711, unit train.service)" in found["evidence"]
+    assert "kernel module gdrdrv" in found["evidence"]
+
+
+def test_D2_a_variable_allows_to_replace_a_driver_in_use():
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, replace_in_use=True))
+    assert check("driver_in_use", IN_USE, desired)["result"] == "warn"
+
+
+def test_D1_an_old_installer_cannot_work_beside_a_driver_in_use_whatever_is_allowed():
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, replace_in_use=True, version="535.104.05"))
+    found = check("driver_in_use", IN_USE, desired)
+    assert (found["result"], found["variable"]) == ("fail", "nvidia_driver_version")
+
+
+def test_users_of_the_wanted_driver_disturb_nobody():
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, version="570.144"))
+    assert check("driver_in_use", IN_USE, desired) is None
+
+
+def test_P12_a_running_installer_is_named():
+    found = check("installer_running", changed(FACTS, installers=[{"pid": 99, "command": "nvidia-installer"}]))
+    assert found["result"] == "warn"
+    assert "pid 99" in found["evidence"]
+
+
+# -- kernels -------------------------------------------------------------------------------------------------------
+
+
+def without_headers(offered, installed=None):
+    return changed(
+        FACTS,
+        kernel__installed=installed or [kernel(RUNNING, headers=False)],
+        headers=["linux-headers-" + NEWER],
+        missing_packages={"linux-headers-" + RUNNING: offered},
+    )
+
+
+def test_B1_headers_of_another_release_do_not_count_and_both_are_named():
+    found = check("kernel_headers", without_headers(False))
+    assert found["result"] == "fail"
+    assert RUNNING in found["evidence"] and "linux-headers-" + NEWER in found["evidence"]
+
+
+def test_B2_headers_in_no_repository_offer_the_newer_kernel():
+    found = check("kernel_headers", without_headers(False, [kernel(NEWER), kernel(RUNNING, headers=False)]))
+    assert found["result"] == "fail"
+    assert f"Reboot into {NEWER} first" in found["remedy"]
+
+
+def test_B2_headers_that_a_repository_has_are_no_failure():
+    assert check("kernel_headers", without_headers(True))["result"] == "pass"
+    assert check("kernel_headers", without_headers(None))["result"] == "not_measured"
+
+
+def test_B2_running_kernel_that_the_next_boot_leaves_behind():
+    facts = changed(FACTS, kernel__installed=[kernel(NEWER), kernel(RUNNING, headers=False)], targets=[NEWER])
+    assert check("kernel_headers", facts)["result"] == "warn"
+
+
+def test_no_kernel_to_build_for_fails():
+    assert check("kernel_headers", changed(FACTS, targets=[]))["result"] == "fail"
+
+
+@pytest.mark.parametrize(("offered", "result"), [(True, "pass"), (False, "fail"), (None, "not_measured")])
+def test_B4_the_compiler_that_built_the_kernel(offered, result):
+    found = check("kernel_compiler", changed(FACTS, missing_packages={"gcc-12": offered}))
+    assert found["result"] == result
+    assert GCC_12["text"] in found["evidence"]
+
+
+def test_B6_a_minor_difference_is_none():
+    newer = {"text": "gcc-12 (Debian 12.3.0-2) 12.3.0", "family": "gcc", "major": 12}
+    facts = changed(FACTS, kernel__installed=[kernel(RUNNING, compiler=newer)])
+    assert check("kernel_compiler", facts)["result"] == "pass"
+
+
+def test_B6_only_a_variable_ignores_a_major_difference():
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, ignore_compiler_mismatch=True))
+    assert check("kernel_compiler", changed(FACTS, missing_packages={"gcc-12": False}), desired)["result"] == "warn"
+
+
+def test_missing_build_tools():
+    assert check("build_tools", changed(FACTS, missing_packages={"dkms": True}))["result"] == "pass"
+    assert check("build_tools", changed(FACTS, missing_packages={"dkms": False}))["result"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("state", "key", "result"),
+    [
+        ("enabled", {"path": "/var/lib/dkms/mok.pub", "enrolled": True}, "pass"),
+        ("enabled", {"path": "/var/lib/dkms/mok.pub", "enrolled": False}, "fail"),
+        ("enabled", {"path": None, "enrolled": False}, "fail"),
+        ("disabled", {"path": None, "enrolled": False}, "pass"),
+        ("unsupported", {"path": None, "enrolled": False}, "pass"),
+        ("unknown", {"path": None, "enrolled": False}, "not_measured"),
+    ],
+)
+def test_B8_B9_secure_boot(state, key, result):
+    assert check("secure_boot", changed(FACTS, kernel__secure_boot=state, key=key))["result"] == result
+
+
+def test_B8_enforced_signatures_count_without_secure_boot_too():
+    facts = changed(FACTS, kernel__sig_enforce=True)
+    assert check("secure_boot", facts)["result"] == "fail"
+    assert check("secure_boot", facts, options=dict(OPTIONS, secure_boot="allow"))["result"] == "warn"
+
+
+def test_A12_a_file_that_overrides_the_command_line_is_named():
+    desired = dict(DESIRED, nouveau={"state": "present", "kernel_command_line": True})
+    assert check("boot_loader", desired=desired)["result"] == "pass"
+    overriding = changed(FACTS, boot__overriding=["/etc/default/grub.d/99-zz.cfg"])
+    assert "/etc/default/grub.d/99-zz.cfg" in check("boot_loader", overriding, desired)["evidence"]
+    assert check("boot_loader", changed(FACTS, boot__kind=None), desired)["result"] == "fail"
+
+
+def test_A14_encrypted_root_behind_a_splash_screen_is_a_warning():
+    assert check("splash_screen", changed(FACTS, graphical_unlock=True))["result"] == "warn"
+
+
+# -- storage -------------------------------------------------------------------------------------------------------
+
+
+def test_C2_a_file_system_that_is_too_small_is_named():
+    facts = changed(FACTS, space=[{"paths": ["/tmp"], "needed": 2000 << 20, "free": 512 << 20}])
+    found = check("space", facts)
+    assert found["result"] == "fail"
+    assert "/tmp: 512 MiB free, 2000 MiB needed" in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("options", "probe", "result"),
+    [(["rw"], True, "pass"), (["rw", "noexec"], None, "fail"), (["rw"], False, "fail"), (["ro"], None, "fail")],
+)
+def test_C1_temporary_directory_must_run_programs(options, probe, result):
+    facts = changed(FACTS, tmpdir__options=options, tmpdir__probe=probe)
+    found = check("temporary_directory", facts)
+    assert found["result"] == result
+    assert found["variable"] == ("nvidia_driver_tmpdir" if result == "fail" else "")
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+VIRGIN = {
+    "/etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n',
+    "/bin/sh": b"\x7fELF\x02\x01" + bytes(12) + b"\x3e\x00",
+    "/proc/sys/kernel/osrelease": RUNNING + "\n",
+    "/proc/cmdline": "root=/dev/sda1 quiet splash\n",
+    "/proc/mounts": "/dev/sda1 / ext4 rw,relatime 0 0\ntmpfs /tmp tmpfs rw,noexec 0 0\n",
+    f"/lib/modules/{RUNNING}/kernel": Dir(),
+    f"/lib/modules/{RUNNING}/build": Link("/usr/src/linux-headers-" + RUNNING),
+    "/boot/vmlinuz-" + RUNNING: "",
+    "/usr/sbin/mkinitramfs": "",
+    "/boot/config-" + RUNNING: 'CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14) 12.2.0"\n',
+    "/var/lib/dpkg/status": "Package: base-files\nStatus: install ok installed\nVersion: 12\nArchitecture: amd64\n\n",
+    "/sys/bus/pci/devices/0000:1b:00.0/vendor": "0x10de\n",
+    "/sys/bus/pci/devices/0000:1b:00.0/device": "0x2330\n",
+    "/sys/bus/pci/devices/0000:1b:00.0/class": "0x030200\n",
+}
+
+
+def document():
+    return {
+        "nouveau": {name: spec["default"] for name, spec in Nouveau.options.items()},
+        "nvidia_driver": dict(DRIVER),
+    }
+
+
+def test_a_virgin_host_is_read_without_a_single_command(make_host):
+    host = make_host(VIRGIN)
+    before = host.tree()
+    found = {finding["id"]: finding["result"] for finding in _preflight.findings(host, document(), {})}
+    assert found["operating_system"] == found["architecture"] == found["gpu_generation"] == "pass"
+    assert found["kernel_headers"] == "not_measured"  # the link dangles; apt has no package lists yet
+    assert host.calls == []
+    assert host.tree() == before
+
+
+def test_options_left_out_take_their_defaults(make_host):
+    found = _preflight.findings(make_host(VIRGIN), document(), {"expected_gpus": 8})
+    assert [finding["result"] for finding in found if finding["id"] == "gpu_count"] == ["fail"]
+
+
+def test_apt_tells_what_it_could_install(make_host):
+    packages = ["gcc-12", "linux-headers-" + RUNNING]
+    policy = "gcc-12:\n  Installed: (none)\n  Candidate: 12.2.0-14\n  Version table:\n     12.2.0-14 500\n"
+    host = make_host(
+        dict(VIRGIN, **{"/var/lib/apt/lists/deb_main_binary-amd64_Packages": ""}),
+        {("apt-cache", "policy", *packages): (0, policy)},
+    )
+    assert reader.candidates(host, packages) == {"gcc-12": True, "linux-headers-" + RUNNING: False}
+
+
+def test_C1_the_last_mount_over_a_directory_counts(make_host):
+    mounts = "/dev/sda1 / ext4 rw 0 0\n/dev/sdb1 /var ext4 rw 0 0\ntmpfs /var tmpfs rw,noexec 0 0\n"
+    host = make_host(dict(VIRGIN, **{"/proc/mounts": mounts}))
+    folder = reader.tmpdir(host, "/var/lib/gpufleet/tmp", probe=False)
+    assert (folder["mount"], folder["options"]) == ("/var", ["rw", "noexec"])
+    assert reader.tmpdir(host, "/variable/tmp", probe=False)["mount"] == "/"
+
+
+@pytest.mark.parametrize(("rc", "ran"), [(0, True), (126, False)])
+def test_C1_the_probe_leaves_nothing(make_host, rc, ran):
+    host = make_host(VIRGIN, {("/var/lib/.gpufleet-exec-probe",): (rc, "")})
+    before = host.tree()
+    assert reader.tmpdir(host, "/var/lib/gpufleet/tmp", probe=True)["probe"] is ran
+    assert host.tree() == before
+
+
+def test_B8_a_key_is_enrolled_when_a_trusted_list_holds_it(make_host):
+    key = b"0\x82DER certificate"
+    store = "/sys/firmware/efi/mok-variables/MokListRT"
+    files = {"/var/lib/dkms/mok.pub": key}
+    assert reader.module_key(make_host(files)) == {"path": "/var/lib/dkms/mok.pub", "enrolled": None}
+    assert reader.module_key(make_host(dict(files, **{store: b"header" + key})))["enrolled"] is True
+    assert reader.module_key(make_host(dict(files, **{store: b"another"})))["enrolled"] is False
+
+
+@pytest.mark.parametrize(
+    ("crypttab", "cmdline", "answer"),
+    [
+        ("root UUID=1 none luks\n", "quiet splash", True),
+        ("root UUID=1 none luks\n", "quiet splash console=ttyS0", False),
+        ("root UUID=1 none luks\n", "quiet", False),
+        ("# nothing\n\n", "quiet splash", False),
+    ],
+)
+def test_A14_graphical_unlock(make_host, crypttab, cmdline, answer):
+    host = make_host({"/etc/crypttab": crypttab, "/usr/sbin/plymouthd": ""})
+    assert reader.graphical_unlock(host, cmdline) is answer
+
+
+def test_P12_installers_are_found_by_their_command_line(make_host):
+    host = make_host(
+        {
+            "/proc/77/cmdline": "/bin/sh\0/var/lib/gpufleet/NVIDIA-Linux-x86_64-580.65.06.run\0--silent\0",
+            "/proc/78/cmdline": "vi\0notes.txt\0",
+        }
+    )
+    assert reader.installers(host) == [{"pid": 77, "command": "NVIDIA-Linux-x86_64-580.65.06.run"}]
+
+
+def test_C2_needs_are_summed_per_file_system(make_host):
+    host = make_host(VIRGIN)
+    systems = reader.space(host, document(), [RUNNING])
+    assert len(systems) == 1
+    assert {"/usr", "/var/lib/dkms", "/var/lib/gpufleet/tmp", "/boot"} <= set(systems[0]["paths"])
+    assert systems[0]["needed"] == sum(reader.needs(host, document(), [RUNNING]).values())
