@@ -1,0 +1,202 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The NVIDIA driver from the vendor's runfile: on disk for every kernel that may boot, loaded, ready after each boot.
+
+How the parts divide the work: ``options`` (what may be wanted), ``flavour`` (which modules, which installer options),
+``runfile`` (the file), ``installer`` (running it once), ``build`` (kernels and DKMS), ``unload`` (what holds the
+driver), ``boot`` (units, options, device files), ``journal`` and ``installer_log`` (when something goes wrong),
+``install`` (the transaction over all of them).
+"""
+
+from ansible_collections.gpufleet.metal.plugins.module_utils import (
+    _driver_facts,
+    _initramfs,
+    _kernel,
+    _modules,
+    _packages,
+    _pci,
+)
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Concern, Difference
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
+    boot,
+    build,
+    install,
+    installer,
+    installer_log,
+    journal,
+    options,
+    runfile,
+    unload,
+)
+
+#: GPUs bound to this driver belong to a virtual machine: they are never touched.
+PASSTHROUGH_DRIVER = "vfio-pci"
+FIRMWARE_FOLDERS = ("/lib/firmware/nvidia", "/usr/lib/firmware/nvidia")
+
+
+class NvidiaDriver(Concern):
+    name = "nvidia_driver"
+    options = options.OPTIONS
+
+    def validate(self, desired):
+        if self.managed(desired):
+            options.validate(desired, self.invalid)
+
+    def read(self, host, desired):
+        """Everything that :meth:`assess` judges; see the code for the keys, the parts for their shapes."""
+        every_gpu = _pci.read(host)["gpus"]
+        gpus = [gpu for gpu in every_gpu if gpu["driver"] != PASSTHROUGH_DRIVER]
+        kernel = _kernel.read(host)
+        targets = build.targets(kernel)
+        driver = _driver_facts.read(host)
+        arch = runfile.architecture(host)
+        filename = runfile.name(desired["version"], arch or "unknown")
+        path = "%s/%s" % (runfile.DIRECTORY, filename)
+        return {
+            "gpus": gpus,
+            "passthrough": len(every_gpu) - len(gpus),
+            "architecture": arch,
+            "kernel": kernel,
+            "targets": targets,
+            "driver": driver,
+            "rival": next((name for name in install.RIVALS if _modules.loaded(host, name)), None),
+            "users": unload.read(host),
+            "firmware": sorted(
+                {name for folder in FIRMWARE_FOLDERS for name in host.listdir(folder) if name[:1].isdigit()}
+            ),
+            "missing_packages": build.missing_packages(host, kernel, targets) if gpus else [],
+            "runfile": {
+                "name": filename,
+                "path": path,
+                "sha256": runfile.sha256(host, path),
+                "expected_sha256": runfile.expected_sha256(host, desired, filename),
+            },
+            "package_manager": _packages.manager(host),
+            "stale_images": _stale_images(host) if driver["library"] else [],
+            "boot": boot.read(host, desired, len(gpus)),
+            "journal": journal.read(host),
+            "installer_pid": installer.main_pid(host),
+            "installed_by_log": installer_log.finished(host.read_text(installer.LOG)),
+        }
+
+    def assess(self, state, desired):
+        difference = Difference()
+        if not state["gpus"]:
+            return difference
+        for package in state["missing_packages"]:
+            difference.add(
+                "package %s" % package,
+                "absent",
+                "installed",
+                "the module build needs it",
+                "Install the package %s" % package,
+            )
+        self._assess_runfile(state, difference)
+        problems = install.problems(state, desired)
+        for what, before, why in problems:
+            difference.add(what, before, desired["version"], why, _action(what, desired["version"]))
+        for image in state["stale_images"]:
+            difference.add(
+                image["path"],
+                "older than the modules",
+                "rebuilt",
+                "it carries NVIDIA modules of an earlier build",
+                "Rebuild %s for kernel %s" % (image["path"], image["release"]),
+            )
+        boot.assess(difference, state, desired, len(state["gpus"]))
+        self._assess_loaded(state, desired, difference)
+        return difference
+
+    def returns(self, state, desired):
+        """What the role's tasks need to know: packages, the runfile, and in one word how this host stands."""
+        outcome = "managed" if state["gpus"] else "passthrough" if state["passthrough"] else "no_gpu"
+        return {
+            "outcome": outcome,
+            "gpu_count": len(state["gpus"]),
+            "missing_packages": state["missing_packages"],
+            "package_manager": state["package_manager"],
+            "runfile": state["runfile"],
+            "runfile_due": bool(state["gpus"]) and _runfile_due(state["runfile"]),
+            "refusals": install.refusals(state, desired) if state["gpus"] else [],
+            "loaded_version": (state["driver"]["loaded"] or {}).get("version"),
+        }
+
+    def _assess_runfile(self, state, difference):
+        """The last runfile is kept on the host: it is the way back when a later version does not work."""
+        found = state["runfile"]
+        if _runfile_due(found):
+            difference.add(
+                found["path"],
+                "absent" if found["sha256"] is None else "sha256 %s" % found["sha256"],
+                "sha256 %s" % (found["expected_sha256"] or "from nvidia_driver_runfile_checksum"),
+                "the installer of the wanted version is kept on the host",
+                "Fetch %s" % found["name"],
+            )
+
+    def _assess_loaded(self, state, desired, difference):
+        version = desired["version"]
+        loaded = state["driver"]["loaded"]
+        if loaded and loaded["version"] == version:
+            self._assess_running(state, desired, difference)
+            return
+        reason = install.reason_for_reboot(state)
+        before = loaded["version"] if loaded else None
+        if reason:
+            difference.add_pending("loaded driver", "driver %s is loaded at the next boot: %s" % (version, reason))
+        else:
+            difference.add(
+                "loaded driver", before, version, "the GPUs work only with the module loaded", "Load the driver"
+            )
+
+    def _assess_running(self, state, desired, difference):
+        """What must hold while the wanted version is loaded."""
+        found = state["boot"]
+        if desired["persistence"] and found["persistenced"] is False:
+            difference.add(
+                boot.PERSISTENCED_UNIT,
+                "not running",
+                "running",
+                "nvidia_driver_persistence is true",
+                "Start the daemon",
+            )
+        for path in found["devices"]:
+            difference.add(path, "absent", "present", "programs reach the GPU through it", "Create %s" % path)
+        in_force = state["driver"]["parameters"]["in_force"]
+        for name, value in sorted(desired["module_parameters"].items()):
+            text = options.parameter_value(value)
+            current = in_force.get(name[len("NVreg_") :], in_force.get(name))
+            if current is not None and str(current).strip('"') != text:
+                difference.add_pending(
+                    name,
+                    "%s is %s in the loaded module, wanted is %s: it is read when the module loads"
+                    % (name, current, text),
+                )
+
+    def apply(self, host, desired, state, difference):
+        install.run(self, host, desired, state)
+
+
+def _runfile_due(found):
+    return found["sha256"] is None or found["sha256"] != found["expected_sha256"]
+
+
+def _action(what, version):
+    if what.startswith("module for "):
+        return "Build the modules of %s for kernel %s" % (version, what[len("module for ") :])
+    return "Install driver %s" % version
+
+
+def _stale_images(host):
+    """Initial RAM disks that carry NVIDIA modules and are older than the modules on disk."""
+    stale = []
+    for image in _initramfs.read(host)["images"]:
+        if not image["holds"] or "nvidia" not in image["holds"]["modules"]:
+            continue
+        times = [
+            host.stat(path).st_mtime_ns
+            for path in host.glob("/lib/modules/%s/updates/dkms/nvidia.ko*" % image["release"])
+        ]
+        if times and max(times) > image["mtime_ns"]:
+            stale.append(image)
+    return stale

@@ -1,0 +1,211 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the runfile does not bring: module options, loading at boot, device files, and the persistence daemon's unit."""
+
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver.options import parameter_value
+
+MARK = "# Managed by gpufleet.metal, role nvidia_driver: changes made here are overwritten.\n"
+
+MODPROBE = "/etc/modprobe.d/gpufleet-nvidia.conf"
+MODULES_LOAD = "/etc/modules-load.d/gpufleet-nvidia.conf"
+DEVICES_UNIT = "gpufleet-nvidia-devices.service"
+PERSISTENCED_UNIT = "nvidia-persistenced.service"
+UNIT_FOLDER = "/etc/systemd/system"
+USER = "nvidia-persistenced"
+
+#: Minor number of /dev/nvidiactl.
+CONTROL_MINOR = 255
+#: Device files that user space cannot do without; the per-GPU ones are counted.
+DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+
+DEVICES_TEXT = """\
+[Unit]
+Description=NVIDIA device files
+Documentation=man:nvidia-modprobe(1)
+After=systemd-modules-load.service
+Before=nvidia-persistenced.service docker.service containerd.service crio.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/nvidia-modprobe %s
+ExecStart=/usr/bin/nvidia-modprobe -u -c 0
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+PERSISTENCED_TEXT = """\
+[Unit]
+Description=NVIDIA persistence daemon
+Documentation=man:nvidia-persistenced(1)
+Wants=gpufleet-nvidia-devices.service
+After=gpufleet-nvidia-devices.service
+ConditionPathExists=/sys/module/nvidia
+
+[Service]
+Type=forking
+PIDFile=/run/nvidia-persistenced/nvidia-persistenced.pid
+RuntimeDirectory=nvidia-persistenced
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced
+Restart=on-failure
+RestartSec=5
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def wanted_files(desired, gpu_count):
+    """path -> wanted text, or None where no file of ours may be."""
+    parameters = desired["module_parameters"]
+    options = " ".join("%s=%s" % (name, parameter_value(parameters[name])) for name in sorted(parameters))
+    minors = " ".join("-c %d" % minor for minor in list(range(gpu_count)) + [CONTROL_MINOR])
+    unit = UNIT_FOLDER + "/"
+    return {
+        MODPROBE: MARK + "options nvidia %s\n" % options if options else None,
+        MODULES_LOAD: MARK + "nvidia\nnvidia-uvm\n",
+        unit + DEVICES_UNIT: MARK + DEVICES_TEXT % minors,
+        unit + PERSISTENCED_UNIT: MARK + PERSISTENCED_TEXT if desired["persistence"] else None,
+    }
+
+
+def differs(found, wanted):
+    """True when the file must be written or removed; a file that is not ours is never removed."""
+    return found is not None and found.startswith(MARK) if wanted is None else found != wanted
+
+
+def wanted_units(desired):
+    """The units that are enabled, in the order in which they start."""
+    return [DEVICES_UNIT] + ([PERSISTENCED_UNIT] if desired["persistence"] else [])
+
+
+def enabled(host, unit):
+    return host.readlink("%s/multi-user.target.wants/%s" % (UNIT_FOLDER, unit)) is not None
+
+
+def active(host, unit):
+    """True or False; None when this host's systemd is not there to be asked."""
+    if not host.exists("/run/systemd/system"):
+        return None
+    return host.run(["systemctl", "is-active", "--quiet", unit], timeout=20).ok
+
+
+def user_exists(host):
+    return any(line.split(":")[0] == USER for line in (host.read_text("/etc/passwd") or "").splitlines())
+
+
+def read(host, desired, gpu_count):
+    """The boot-time set-up as it is.
+
+    :returns: ``{files: {path: text|None}, user: bool, systemd: bool, enabled: {unit: bool}, persistenced: bool|None,
+        devices: [device files that are missing]}``.
+    """
+    devices = list(DEVICES) + ["/dev/nvidia%d" % minor for minor in range(gpu_count)]
+    return {
+        "files": {path: host.read_text(path) for path in wanted_files(desired, gpu_count)},
+        "user": user_exists(host),
+        "systemd": host.exists("/run/systemd/system"),
+        "enabled": {unit: enabled(host, unit) for unit in (DEVICES_UNIT, PERSISTENCED_UNIT)},
+        "persistenced": active(host, PERSISTENCED_UNIT),
+        "devices": [path for path in devices if not host.exists(path)],
+    }
+
+
+def assess(difference, state, desired, gpu_count):
+    """Add what differs in the boot-time set-up (files, user, enabled units), whatever the driver's own state."""
+    boot = state["boot"]
+    for path, wanted in wanted_files(desired, gpu_count).items():
+        if differs(boot["files"][path], wanted):
+            difference.add(
+                path,
+                "absent" if boot["files"][path] is None else "other content",
+                "absent" if wanted is None else "present",
+                _why(path),
+                "%s %s" % ("Remove" if wanted is None else "Write", path),
+            )
+    if desired["persistence"] and not boot["user"]:
+        difference.add(
+            "user " + USER, "absent", "present", "the persistence daemon runs as it", "Create the user " + USER
+        )
+    if boot["systemd"]:
+        wanted_on = wanted_units(desired)
+        for unit in (DEVICES_UNIT, PERSISTENCED_UNIT):
+            if boot["enabled"][unit] != (unit in wanted_on):
+                word = "enabled" if unit in wanted_on else "disabled"
+                before = "disabled" if unit in wanted_on else "enabled"
+                difference.add(
+                    unit, before, word, "what is needed after every boot", "%s %s" % (word.capitalize()[:-1], unit)
+                )
+
+
+def _why(path):
+    return {
+        MODPROBE: "nvidia_driver_module_parameters take effect through it",
+        MODULES_LOAD: "nvidia and nvidia-uvm are to be loaded at boot",
+        "%s/%s" % (UNIT_FOLDER, DEVICES_UNIT): "the device files must be there after boot",
+        "%s/%s" % (UNIT_FOLDER, PERSISTENCED_UNIT): "nvidia_driver_persistence decides whether the daemon runs",
+    }[path]
+
+
+def apply(host, state, desired, gpu_count):
+    """Write the files, create the user, enable the units; daemon-reload only when a unit's text changed."""
+    boot = state["boot"]
+    wanted = wanted_files(desired, gpu_count)
+    if desired["persistence"] and not boot["user"]:
+        _must(
+            host, ["useradd", "--system", "--no-create-home", "--home-dir", "/", "--shell", "/usr/sbin/nologin", USER]
+        )
+    if not desired["persistence"] and boot["systemd"] and boot["files"]["%s/%s" % (UNIT_FOLDER, PERSISTENCED_UNIT)]:
+        _must(host, ["systemctl", "disable", "--now", "--no-reload", PERSISTENCED_UNIT])
+    units_changed = False
+    for path, text in wanted.items():
+        if not differs(boot["files"][path], text):
+            continue
+        units_changed = units_changed or path.startswith(UNIT_FOLDER)
+        if text is None:
+            host.remove(path)
+        else:
+            host.write(path, text)
+    if not boot["systemd"]:
+        return
+    if units_changed:
+        _must(host, ["systemctl", "daemon-reload"])
+    for unit in wanted_units(desired):
+        if not boot["enabled"][unit]:
+            _must(host, ["systemctl", "enable", "--no-reload", unit])
+
+
+def withdraw(host):
+    """Remove our files and disable our units; list of what was done, as phrases."""
+    done = []
+    for unit in (PERSISTENCED_UNIT, DEVICES_UNIT):
+        if enabled(host, unit) and host.exists("/run/systemd/system"):
+            host.run(["systemctl", "disable", "--now", "--no-reload", unit], timeout=120, changes=True)
+    for path in (MODPROBE, MODULES_LOAD, UNIT_FOLDER + "/" + DEVICES_UNIT, UNIT_FOLDER + "/" + PERSISTENCED_UNIT):
+        if (host.read_text(path) or "").startswith(MARK):
+            host.remove(path)
+            done.append("%s was removed" % path)
+    if done and host.exists("/run/systemd/system"):
+        host.run(["systemctl", "daemon-reload"], timeout=120, changes=True)
+    return done
+
+
+def start(host, desired, restart=False):
+    """Start the units in their order; the driver is loaded. ``restart``: their text or the driver changed."""
+    if not host.exists("/run/systemd/system"):
+        return
+    for unit in wanted_units(desired):
+        _must(host, ["systemctl", "restart" if restart else "start", unit])
+
+
+def _must(host, argv):
+    answer = host.run(argv, timeout=120, changes=True)
+    if not answer.ok:
+        raise ConcernError(
+            "nvidia_driver: %s. 'systemctl status' and 'journalctl -xe' on the host say more" % answer.summary(),
+            command=answer.argv,
+            rc=answer.rc,
+        )
