@@ -195,8 +195,8 @@ def _build(host, tool, image):
 def rebuilt(host, tool, images, proven):
     """Rebuild ``images`` and prove each; the body of the ``with`` then makes what else belongs to the same step.
 
-    Until the body has ended without an error, every previous image is kept beside its successor; on an error all are put
-    back, so that the host boots as before.
+    Until the body has ended without an error, every previous image is kept beside its successor; on an error all are
+    put back, so that the host boots as before.
 
     :param images: some of ``read()["images"]``.
     :param proven: ``proven(image) -> str``: why a rebuilt image is not good, or an empty string.

@@ -8,11 +8,11 @@ module: gpu_preflight
 short_description: Tell every reason why a driver installation would fail, before anything is changed
 version_added: 0.1.0
 description:
-  - Reads the host and compares it with what the other roles are to make of it. All findings come at once, each with what
-    was read, a remedy and the public variable that decides.
+  - Reads the host and compares it with what the other roles are to make of it. All findings come at once, each with
+    what was read, a remedy and the public variable that decides.
   - Covers operating system and architecture, GPU generation against driver branch and module flavour, kernel headers
-    and compiler, Secure Boot, GPUs that are passed through, space, the temporary directory, interrupted or running package
-    operations, foreign drivers, and who uses the GPUs.
+    and compiler, Secure Boot, GPUs that are passed through, space, the temporary directory, interrupted or running
+    package operations, foreign drivers, and who uses the GPUs.
   - What could not be read is V(not_measured), never a pass.
 author:
   - The gpufleet.metal authors (@gpufleet)
@@ -33,8 +33,8 @@ attributes:
 options:
   desired:
     description:
-      - What is wanted, by concern (V(auto_updates), V(nouveau), V(nvidia_driver), V(version_lock)). A concern's document
-        takes the options of the module of the same name. Checks that concern none of these are left out.
+      - What is wanted, by concern (V(auto_updates), V(nouveau), V(nvidia_driver), V(version_lock)). A concern's
+        document takes the options of the module of the same name. Checks that concern none of these are left out.
     type: dict
     default: {}
   expected_gpus:

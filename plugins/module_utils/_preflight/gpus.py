@@ -59,8 +59,8 @@ def passthrough(facts, desired, options):
         "passthrough",
         "fail",
         evidence,
-        "These GPUs are passed through to virtual machines. Set gpu_preflight_passthrough to allow to leave them alone, "
-        "or free them yourself.",
+        "These GPUs are passed through to virtual machines. Set gpu_preflight_passthrough to allow to leave them "
+        "alone, or free them yourself.",
         "gpu_preflight_passthrough",
     )
 

@@ -145,8 +145,8 @@ def secure_boot(facts, desired, options):
         "secure_boot",
         "fail",
         evidence,
-        "Enroll DKMS's key with 'mokutil --import' and confirm it on the console at the next boot, or switch Secure Boot "
-        "off; gpu_preflight_secure_boot: allow goes on regardless.",
+        "Enroll DKMS's key with 'mokutil --import' and confirm it on the console at the next boot, or switch Secure "
+        "Boot off; gpu_preflight_secure_boot: allow goes on regardless.",
         "gpu_preflight_secure_boot",
     )
 
