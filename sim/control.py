@@ -4,8 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """gpufleet-sim: what happens to a simulated GPU machine from outside NVML.
 
-Boot, loading and unloading the driver, resetting a GPU, faults. Works on files under ``GPUFLEET_SIM_ROOT`` (default: the
-real root), which the simulated NVML library reads and writes too:
+Boot, loading and unloading the driver, resetting a GPU, faults. Works on files under ``GPUFLEET_SIM_ROOT`` (default:
+the real root), which the simulated NVML library reads and writes too:
 
     /etc/gpufleet-sim/machine.json    the machine (sim/machine.py)
     /run/gpufleet-sim/state           gone at boot: the loaded driver, MIG mode and instances
@@ -231,10 +231,10 @@ def parser():
     return result
 
 
-def main(arguments=None):
+def main(arguments=None, root=None):
     options = parser().parse_args(arguments)
     try:
-        options.function(Sim(os.environ.get("GPUFLEET_SIM_ROOT", "")), options)
+        options.function(Sim(os.environ.get("GPUFLEET_SIM_ROOT", "") if root is None else root), options)
     except (Refused, OSError) as error:
         print(f"gpufleet-sim: {error}", file=sys.stderr)
         return 1

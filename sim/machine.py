@@ -14,6 +14,7 @@ common. :func:`load` joins the two, :func:`flatten` renders the result for the C
 
 import argparse
 import copy
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -55,8 +56,9 @@ def resolved(entry, lookup):
     return merged(resolved(lookup(parent), lookup), own) if parent else own
 
 
+@functools.cache
 def models():
-    """The GPU model catalogue: dict of key -> model, with ``extends`` resolved."""
+    """The GPU model catalogue: dict of key -> model, with ``extends`` resolved. Not to be changed."""
     catalogue = yaml.safe_load((HERE / "models.yml").read_text())
     return {key: resolved(entry, catalogue.__getitem__) for key, entry in catalogue.items()}
 
@@ -103,7 +105,7 @@ def expanded(machine):
 
 def _gpu(index, gpu, catalogue, machine):
     """One GPU: the model, then what the machine says about this card, then what follows from both."""
-    model = catalogue[gpu["model"]]
+    model = copy.deepcopy(catalogue[gpu["model"]])
     link = model["link"]
     upstream = {"max_gen": link["max_gen"], "max_width": link["max_width"], **gpu.get("upstream", {})}
     trained = {"gen": min(link["max_gen"], upstream["max_gen"]), "width": min(link["max_width"], upstream["max_width"])}

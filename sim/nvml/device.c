@@ -95,6 +95,7 @@ TWO_NUMBERS(nvmlDeviceGetCudaComputeCapability, int, "compute_capability", "comp
 TWO_NUMBERS(nvmlDeviceGetGspFirmwareMode, unsigned, "gsp", "gsp", 1)
 
 /* PCI */
+NUMBER(nvmlDeviceGetIrqNum, unsigned, "irq", 0)
 NUMBER(nvmlDeviceGetBusType, unsigned, "bus_type", 0)
 NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, "link.gen", 0)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, "link.width", 0)

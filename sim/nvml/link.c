@@ -11,7 +11,7 @@
 #include "sim.h"
 
 enum {
-    FIELD_COUNT = 274,
+    FIELD_COUNT = 296, /* of driver branch 580 */
     NVLINK_MAX_LINKS = 18,
     ERROR_COUNTERS = 4,
     P2P_INDEXES = 5,

@@ -246,8 +246,11 @@ static bool compute_fits(const struct gpu_instance *instance, unsigned start, un
 unsigned compute_remaining(const struct gpu_instance *instance, unsigned profile)
 {
     unsigned size = compute_slices(instance, profile), count = 0;
-    for (unsigned start = 0; size > 0 && start < instance->profile->slices; start += size)
-        count += compute_fits(instance, start, size);
+    for (unsigned start = 0; size > 0 && start < instance->profile->slices;) {
+        bool free = compute_fits(instance, start, size);
+        count += free;
+        start += free ? size : 1;
+    }
     return count;
 }
 
@@ -266,9 +269,9 @@ nvmlReturn_t mig_add_compute(struct mig *mig, struct gpu_instance *instance, uns
     unsigned long ids = 0, indexes = 0;
     if (size == 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    if (start >= 0 && (unsigned)start % size != 0)
+    if (start >= 0 && (unsigned)start + size > instance->profile->slices)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned at = 0; start < 0 && at < instance->profile->slices; at += size)
+    for (unsigned at = 0; start < 0 && at < instance->profile->slices; at++)
         if (compute_fits(instance, at, size))
             start = (int)at;
     if (start < 0 || !compute_fits(instance, (unsigned)start, size) || instance->compute_count == MAX_INSTANCES)

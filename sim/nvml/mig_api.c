@@ -372,7 +372,7 @@ API nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuInstance_t handle
     unsigned size = compute_slices(instance, profile), found = 0;
     if (size == 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    for (unsigned start = 0; start + size <= instance->profile->slices; start += size, found++)
+    for (unsigned start = 0; start + size <= instance->profile->slices; start++, found++)
         if (placements != NULL)
             placements[found] = (struct placement){start, size};
     *count = found;

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from sim import control as tool
 from sim import machine
 
 REPOSITORY = Path(__file__).parents[2]
@@ -49,18 +50,18 @@ def place(root, name, library, driver=None):
     shutil.copy(library, real)
     (folder / "libnvidia-ml.so.1").symlink_to(real.name)
     env = {"GPUFLEET_SIM_ROOT": str(root), "LD_LIBRARY_PATH": str(folder)}
-    control(env, "boot")
+    assert tool.main(["boot"], str(root)) == 0
     if description["gpus"]:
-        control(env, "load", wanted["version"], wanted["flavour"])
+        assert tool.main(["load", wanted["version"], wanted["flavour"]], str(root)) == 0
     return env
 
 
 @pytest.fixture
 def nvml_machine(nvml_library, tmp_path_factory):
-    """``nvml_machine(name, library=None, driver=None) -> env``: a booted machine with its driver loaded."""
+    """``nvml_machine(name, library=None, driver=None, root=None) -> env``: a booted machine with its driver loaded."""
 
-    def make(name, library=None, driver=None):
-        return place(tmp_path_factory.mktemp("machine"), name, library or nvml_library, driver)
+    def make(name, library=None, driver=None, root=None):
+        return place(root or tmp_path_factory.mktemp("machine"), name, library or nvml_library, driver)
 
     return make
 
@@ -71,7 +72,7 @@ def sim_control():
     return control
 
 
-def run_nvml(env, code, timeout=20, preload=None, path=None):
+def run_nvml(env, code, timeout=20):
     """Run Python ``code`` with pynvml imported as ``n`` and initialised; what it puts into ``out`` comes back.
 
     :returns: (process, out or None). ``handle`` is GPU 0; ``attempt(f, *a)`` gives the value or ``"E<code>"``.
@@ -87,14 +88,9 @@ def run_nvml(env, code, timeout=20, preload=None, path=None):
         "n.nvmlInit()\n"
         "handle = n.nvmlDeviceGetHandleByIndex(0)\n"
     )
-    environment = {**os.environ, **env}
-    if preload:
-        environment.update(preload)
-    if path:
-        environment["PYTHONPATH"] = str(path)
     process = subprocess.run(
         [sys.executable, "-c", prelude + code + "\nprint(json.dumps(out))\n"],
-        env=environment,
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=timeout,
