@@ -8,7 +8,13 @@ from tests.unit.hosts import Dir, File, Link
 
 def test_the_tree_holds_files_folders_and_links(make_host):
     host = make_host(
-        {"/etc/a": "text", "/sys/module/x": Dir(), "/rel": Link("etc/a"), "/abs": Link("/etc/a"), "/k": File("s", 0o600)}
+        {
+            "/etc/a": "text",
+            "/sys/module/x": Dir(),
+            "/rel": Link("etc/a"),
+            "/abs": Link("/etc/a"),
+            "/k": File("s", 0o600),
+        }
     )
     assert host.read_text("/rel") == host.read_text("/abs") == "text"
     assert host.readlink("/abs") == "/etc/a"
