@@ -40,7 +40,7 @@ def parts(host, directory, extension):
 def effective_config(host):
     """apt's configuration as its files make it.
 
-    :returns: dict of lower-case key (``apt::periodic::enable``) -> ``(value, path of the file that had the last word)``.
+    :returns: dict of lower-case key (``apt::periodic::enable``) -> ``(value, the file that had the last word)``.
     """
     settings = {}
     for path in parts(host, CONFIG_PARTS, "conf") + [CONFIG_MAIN]:
@@ -102,7 +102,7 @@ def lock_holders(host):
         fields = line.split()
         if len(fields) < 6 or "->" in fields or fields[5].split(":")[-1] not in inodes:
             continue
-        command = host.read_value("/proc/%s/comm" % fields[4])
+        command = host.read_value(f"/proc/{fields[4]}/comm")
         holders.append({"path": inodes[fields[5].split(":")[-1]], "pid": fields[4], "command": command or "unknown"})
     return holders
 
@@ -117,14 +117,14 @@ def wait_until_free(host, seconds, busy=lambda: []):
     deadline = host.clock() + seconds
     while True:
         reasons = [
-            "%s (pid %s) holds %s" % (row["command"], row["pid"], row["path"]) for row in lock_holders(host)
+            "{} (pid {}) holds {}".format(row["command"], row["pid"], row["path"]) for row in lock_holders(host)
         ] + busy()
         if not reasons:
             return
         if host.clock() >= deadline:
             raise ConcernError(
-                "A package operation still runs after %d s: %s. It was left alone, because ending it would leave dpkg"
-                " half-configured. Run again when it has finished, or allow more time." % (seconds, "; ".join(reasons)),
+                f"A package operation still runs after {seconds} s: {'; '.join(reasons)}. It was left alone, because"
+                " ending it would leave dpkg half-configured. Run again when it has finished, or allow more time.",
                 holders=reasons,
             )
         time.sleep(POLL_SECONDS)

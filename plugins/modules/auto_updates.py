@@ -10,16 +10,17 @@ version_added: 0.1.0
 author:
   - The gpufleet.metal authors (@gpufleet)
 description:
-  - On a GPU host an unattended update of a kernel, a driver library or a container runtime ends running jobs. This module
-    makes sure that no package changes by itself.
-  - On hosts with apt it writes a file that apt reads last (C(/etc/apt/apt.conf.d/99zz-gpufleet-auto-updates)), so that it
-    holds whatever C(10periodic), C(20auto-upgrades) and others say, masks the timers and services C(apt-daily),
+  - On a GPU host an unattended update of a kernel, a driver library or a container runtime ends running jobs.
+    This module makes sure that no package changes by itself.
+  - On hosts with apt it writes a file that apt reads last (C(/etc/apt/apt.conf.d/99zz-gpufleet-auto-updates)), so that
+    it holds whatever C(10periodic), C(20auto-upgrades) and others say, masks the timers and services C(apt-daily),
     C(apt-daily-upgrade) and C(unattended-upgrades), and makes needrestart list instead of restart.
   - On hosts with dnf it masks the timers and services of dnf-automatic. On hosts with snapd it holds the refreshes.
   - An update that is running is waited for, never stopped.
-  - What is true is read from the effective configuration, not from a marker. systemd is told to reload its units only when a
-    link was written, and not at all where that would take the GPUs from running containers (NVIDIA device nodes without a
-    link in C(/dev/char)); there the masks are complete after the next boot, and the timers are stopped at once.
+  - What is true is read from the effective configuration, not from a marker. systemd is told to reload its units only
+    when a link was written, and not at all where that would take the GPUs from running containers (NVIDIA device nodes
+    without a link in C(/dev/char)); there the masks are complete after the next boot, and the timers are stopped at
+    once.
 attributes:
   check_mode:
     support: full
@@ -38,14 +39,15 @@ options:
   state:
     description:
       - V(disabled) switches automatic updates off.
-      - V(default) removes what this module established and leaves what the distribution ships. Units that others had masked
-        stay masked.
+      - V(default) removes what this module established and leaves what the distribution ships. Units that others had
+        masked stay masked.
       - V(unmanaged) does nothing.
     type: str
     choices: [disabled, default, unmanaged]
     default: disabled
   wait_timeout:
-    description: How many seconds to wait for a package operation that is running, such as the unattended upgrade of a first boot.
+    description:
+      - How many seconds to wait for a package operation that is running, such as the first boot's unattended upgrade.
     type: int
     default: 900
   needrestart:
@@ -56,7 +58,17 @@ options:
     description: Beginnings of unit names that needrestart never restarts, even in its automatic mode.
     type: list
     elements: str
-    default: [containerd, crio, docker, kubelet, nvidia-dcgm, nvidia-fabricmanager, nvidia-imex, nvidia-persistenced, podman, slurmd]
+    default:
+      - containerd
+      - crio
+      - docker
+      - kubelet
+      - nvidia-dcgm
+      - nvidia-fabricmanager
+      - nvidia-imex
+      - nvidia-persistenced
+      - podman
+      - slurmd
   snap:
     description: Whether to hold snap refreshes on hosts with snapd.
     type: bool

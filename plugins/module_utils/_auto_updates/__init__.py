@@ -23,7 +23,7 @@ _UNIT_PREFIX = re.compile(r"^[A-Za-z0-9@_:][A-Za-z0-9@_:.-]*$")
 
 
 class AutoUpdates(Concern):
-    """Automatic package updates: off (``disabled``), as the distribution ships them (``default``) or not our business."""
+    """Automatic package updates: off (``disabled``), as the distribution has them (``default``) or not ours."""
 
     name = "auto_updates"
     options = {
@@ -51,12 +51,12 @@ class AutoUpdates(Concern):
 
     def validate(self, desired):
         if desired["wait_timeout"] < 0:
-            raise self.invalid("wait_timeout", "%d is negative" % desired["wait_timeout"], "Give seconds, 0 or more.")
+            raise self.invalid("wait_timeout", f"{desired['wait_timeout']} is negative", "Give seconds, 0 or more.")
         for name in desired["needrestart_protected"]:
             if not _UNIT_PREFIX.match(name):
                 raise self.invalid(
                     "needrestart_protected",
-                    "%r is not the beginning of a unit name" % name,
+                    f"{name!r} is not the beginning of a unit name",
                     "Write it without path and wildcard, for example 'docker'.",
                 )
 

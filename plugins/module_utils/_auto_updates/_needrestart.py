@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """needrestart: it lists, asks nothing, and leaves alone the daemons that running GPU jobs depend on.
 
-Source: the comments of /etc/needrestart/needrestart.conf (the package needrestart); its drop-ins are Perl, read in order.
+Source: the comments of /etc/needrestart/needrestart.conf (package needrestart); the drop-ins are Perl, read in order.
 """
 
 import re
@@ -26,9 +26,8 @@ def content(protected):
         "# Not even when somebody asks for automatic restarts: running jobs depend on these.",
     ]
     for name in sorted(set(protected)):
-        lines.append(
-            "$nrconf{override_rc}->{qr(^%s)} = 0;" % re.sub(r"(\W)", r"\\\1", name)
-        )  # Perl would expand an '@'
+        pattern = re.sub(r"(\W)", r"\\\1", name)  # Perl would expand an '@'
+        lines.append("$nrconf{override_rc}->{qr(^" + pattern + ")} = 0;")
     return "\n".join(lines) + "\n"
 
 
@@ -45,22 +44,20 @@ def read(host):
 def assess(state, off, protected, difference):
     if not off:
         if state["file"] is not None:
-            difference.add(PATH, "present", "absent", "it overrides the distribution's settings", "Remove %s" % PATH)
+            difference.add(PATH, "present", "absent", "it overrides the distribution's settings", f"Remove {PATH}")
         return
     if state["file"] != content(protected):
         before = "absent" if state["file"] is None else "different"
-        difference.add(
-            PATH, before, "present", "needrestart would ask, or restart daemons under jobs", "Write %s" % PATH
-        )
+        difference.add(PATH, before, "present", "needrestart would ask, or restart daemons under jobs", f"Write {PATH}")
     elif state["mode"]["value"] != "l":
-        why = "set by %s, which is read later than ours" % state["mode"]["source"]
+        why = "set by {}, which is read later than ours".format(state["mode"]["source"])
         difference.add("needrestart mode", state["mode"]["value"], "l", why, "Set needrestart to list only")
 
 
 def conflicts(state):
     source = state["mode"]["source"]
     if source is not None and source != MAIN and source > PATH and state["mode"]["value"] != "l":
-        return ["%s sets needrestart's mode and is read after %s: remove that line" % (source, PATH)]
+        return [f"{source} sets needrestart's mode and is read after {PATH}: remove that line"]
     return []
 
 

@@ -22,7 +22,7 @@ OFF = {
 }
 CONTENT = "".join(
     ["// Managed by gpufleet.metal (role auto_updates): changes made here are overwritten.\n"]
-    + ['%s "%s";\n' % setting for setting in OFF.items()]
+    + ['{} "{}";\n'.format(*setting) for setting in OFF.items()]
 )
 _FALSE = ("0", "no", "false", "without", "off", "disable")
 
@@ -50,20 +50,20 @@ def _enabling(state):
 def assess(state, off, difference):
     if not off:
         if state["file"] is not None:
-            difference.add(PATH, "present", "absent", "it overrides the distribution's settings", "Remove %s" % PATH)
+            difference.add(PATH, "present", "absent", "it overrides the distribution's settings", f"Remove {PATH}")
         return
     for key, value, source in _enabling(state):
-        why = "no file sets it" if value is None else "set by %s" % source
-        difference.add(key, value, OFF[key], why, "Set %s to %s in %s" % (key, OFF[key], PATH))
+        why = "no file sets it" if value is None else f"set by {source}"
+        difference.add(key, value, OFF[key], why, f"Set {key} to {OFF[key]} in {PATH}")
     if state["file"] != CONTENT and not _enabling(state):
         before = "absent" if state["file"] is None else "edited"
-        difference.add(PATH, before, "present", "other files may be rewritten by a package", "Write %s" % PATH)
+        difference.add(PATH, before, "present", "other files may be rewritten by a package", f"Write {PATH}")
 
 
 def conflicts(state):
     """Messages about files that apt reads after ours and that switch updates on again."""
     return [
-        "%s sets %s to '%s' and apt reads it after %s: remove that line" % (source, key, value, PATH)
+        f"{source} sets {key} to '{value}' and apt reads it after {PATH}: remove that line"
         for key, value, source in _enabling(state)
         if source == _apt.CONFIG_MAIN or (source or "") > PATH
     ]
@@ -82,9 +82,9 @@ def prove(host):
     """Ask apt itself."""
     result = host.run(["apt-config", "dump"], timeout=30)
     if not result.ok:
-        raise ConcernError("auto_updates: apt does not accept its configuration: %s" % result.summary())
+        raise ConcernError(f"auto_updates: apt does not accept its configuration: {result.summary()}")
     settings = {}
     _apt.parse_config(result.out, "apt-config", settings)
     wrong = [key for key in OFF if not _is_off(key, settings.get(key.lower(), (None, None))[0])]
     if wrong:
-        raise ConcernError("auto_updates: apt-config still reports as not off: %s" % ", ".join(wrong))
+        raise ConcernError("auto_updates: apt-config still reports as not off: {}".format(", ".join(wrong)))

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """snapd's refreshes: held.
 
-Source: snapd's documentation of the system option ``refresh.hold`` ("forever" from snapd 2.58). Its configuration is kept
-in state.json, which is read so that a host where nothing differs runs no tool.
+Source: snapd's documentation of the system option ``refresh.hold`` ("forever" from snapd 2.58). Its configuration is
+kept in state.json, which is read so that a host where nothing differs runs no tool.
 """
 
 import json
@@ -50,5 +50,5 @@ def _snap(host, arguments):
     result = host.run(["snap"] + arguments, timeout=60, changes=True)
     if not result.ok:
         raise ConcernError(
-            "auto_updates: %s. Update snapd to 2.58 or later, or set auto_updates_snap to false." % result.summary()
+            f"auto_updates: {result.summary()}. Update snapd to 2.58 or later, or set auto_updates_snap to false."
         )

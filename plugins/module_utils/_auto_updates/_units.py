@@ -73,18 +73,18 @@ def _active_states(host, units):
 def assess(units, off, record, difference):
     for name, unit in units.items():
         if off and unit["mask"] != "masked":
-            difference.add(name, "not masked", "masked", "it can start package updates", "Mask %s" % name)
+            difference.add(name, "not masked", "masked", "it can start package updates", f"Mask {name}")
         if off and unit["active"]:
             working = name.endswith(".service") and name not in IDLE_SERVICES
             action = ("Wait until %s has finished" if working else "Stop %s") % name
             difference.add(name, "active", "inactive", "it is running now", action)
         if not off and unit["mask"] == "masked" and name in record["masked"]:
-            difference.add(name, "masked", "not masked", "this role had masked it", "Unmask %s" % name)
+            difference.add(name, "masked", "not masked", "this role had masked it", f"Unmask {name}")
 
 
 def conflicts(units):
     return [
-        "%s is a %s of somebody else's: move it away, so that the unit can be masked" % (_path(name), unit["mask"])
+        "{} is a {} of somebody else's: move it away, so that the unit can be masked".format(_path(name), unit["mask"])
         for name, unit in units.items()
         if unit["mask"] in ("file", "link")
     ]
@@ -102,7 +102,7 @@ def idle_services(units):
 def running_updates(host, manager):
     """Reasons to wait: the update services that do their work at this moment."""
     services = [unit for unit in UNITS.get(manager, ()) if unit.endswith(".service") and unit not in IDLE_SERVICES]
-    return ["%s is running" % unit for unit, running in _active_states(host, services).items() if running]
+    return [f"{unit} is running" for unit, running in _active_states(host, services).items() if running]
 
 
 def mask(host, units):
@@ -131,9 +131,7 @@ def start(host, names):
     present = [
         name
         for name in names
-        if any(
-            host.exists("%s/%s" % (directory, name)) for directory in ("/lib/systemd/system", "/usr/lib/systemd/system")
-        )
+        if any(host.exists(f"{directory}/{name}") for directory in ("/lib/systemd/system", "/usr/lib/systemd/system"))
     ]
     if present:
         _systemctl(host, ["start"] + present, timeout=120)
@@ -142,9 +140,9 @@ def start(host, names):
 def reload(host):
     """Tell systemd about the links; True when it was told.
 
-    A daemon-reload takes the GPUs from running containers when the NVIDIA nodes have no link in /dev/char (systemd then
-    writes the device cgroup anew without them). On such a host it is left to the next boot: what matters is off already,
-    because the timers are stopped and the links are on disk.
+    A daemon-reload takes the GPUs from running containers when the NVIDIA nodes have no link in /dev/char (systemd
+    then writes the device cgroup anew without them). On such a host it is left to the next boot: what
+    matters is off already, because the timers are stopped and the links are on disk.
     """
     if not host.exists("/run/systemd/system"):
         return False
@@ -157,4 +155,4 @@ def reload(host):
 def _systemctl(host, arguments, timeout):
     result = host.run(["systemctl"] + arguments, timeout=timeout, changes=True)
     if not result.ok:
-        raise ConcernError("auto_updates: %s" % result.summary())
+        raise ConcernError(f"auto_updates: {result.summary()}")

@@ -112,7 +112,7 @@ def test_E12_ours_is_read_last_and_wins_over_every_other_file(make_host):
     named = {item["what"]: item for item in assess(host).items}
     assert named["APT::Periodic::Unattended-Upgrade"]["why"] == "set by " + PARTS + "51unattended-upgrades-site"
     assert named["Unattended-Upgrade::Automatic-Reboot"]["before"] == "true"
-    before = {path: text for path, text in host.tree(PARTS).items()}
+    before = dict(host.tree(PARTS).items())
     converge(host)
     assert {path: host.tree(PARTS)[path] for path in before} == before
     effective = _apt.effective_config(host)

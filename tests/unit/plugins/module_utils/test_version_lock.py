@@ -1,0 +1,673 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+import json
+import os
+import re
+import shutil
+
+import pytest
+
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError, InvalidDesired, validated
+from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host, run_command
+from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import (
+    RECORD,
+    VersionLock,
+    _candidates,
+    _preferences,
+    _proof,
+)
+
+CONCERN = VersionLock()
+STATUS = "/var/lib/dpkg/status"
+
+
+def dpkg(*packages):
+    """A dpkg status file; each package is ``(name, version)`` plus its status and architecture if unusual."""
+    stanzas = []
+    for name, version, status, arch in (
+        package + ("install ok installed", "amd64")[len(package) - 2 :] for package in packages
+    ):
+        stanzas.append(
+            f"Package: {name}\nStatus: {status}\nMulti-Arch: same\nArchitecture: {arch}\nVersion: {version}\n"
+            "Maintainer: nobody <nobody@example.com>\nDescription: a package\n"
+        )
+    return "\n".join(stanzas)
+
+
+PLAIN = (("apt", "2.6.1"), ("bash", "5.2"))
+#: A Debian host with two kernels and the container toolkit.
+DEBIAN = (
+    *PLAIN,
+    ("linux-image-6.1.0-28-amd64", "6.1.119-1"),
+    ("linux-image-6.1.0-30-amd64", "6.1.124-1"),
+    ("linux-headers-6.1.0-30-amd64", "6.1.124-1"),
+    ("linux-image-amd64", "6.1.124-1"),
+    ("linux-headers-amd64", "6.1.124-1"),
+    ("nvidia-container-toolkit", "1.17.8-1"),
+    ("libnvidia-container1", "1.17.8-1"),
+)
+DEBIAN_SET = [name for name, _version in DEBIAN[2:]]
+
+
+def set_selections(action):
+    """apt-mark: what dpkg notes in its status file."""
+
+    def answer(host, names):
+        text = host.read_text(STATUS)
+        for name in names:
+            base, _colon, arch = name.partition(":")
+            pattern = rf"(Package: {re.escape(base)}\nStatus: )\w+( .*\n.*\nArchitecture: {arch or '(?:amd64|all)'}\n)"
+            text, count = re.subn(pattern, rf"\g<1>{'hold' if action == 'hold' else 'install'}\g<2>", text)
+            assert count == 1, name
+        host.write(STATUS, text)
+        return (0, "")
+
+    return answer
+
+
+class Debian:
+    """Answers apt's tools for a host whose repositories offer the installed versions and nothing else."""
+
+    def __init__(self, make_host, packages=DEBIAN, files=None):
+        self.host = make_host({STATUS: dpkg(*packages), **(files or {})})
+        self.host._runner = self.run
+        self.upgrade = ""
+        self.calls = []
+
+    def run(self, argv, timeout, env):
+        self.calls.append(argv)
+        self.host.commands = {tuple(argv): self.answer}
+        return self.host._answer(argv, timeout, env)
+
+    def answer(self, host):
+        argv = self.calls[-1]
+        if argv[:2] == ["apt-cache", "policy"]:
+            rows = CONCERN.read(host, desired())["locked"]
+            known = {row["name"]: row["version"] for row in rows}
+            return (
+                0,
+                "".join(f"{n}:\n  Installed: {known[n]}\n  Candidate: {known[n]}\n" for n in argv[2:] if n in known),
+            )
+        if argv[0] == "apt-mark":
+            return set_selections(argv[1])(host, argv[2:])
+        assert argv[:2] == ["apt-get", "-s"], argv
+        return (0, self.upgrade)
+
+
+def desired(**document):
+    return validated(CONCERN, document)
+
+
+def assess(host, **document):
+    host.forget()
+    return CONCERN.inspect(host, desired(**document))[1]
+
+
+def converge(host, **document):
+    """What the module does, without Ansible: returns the difference that was applied."""
+    wanted = desired(**document)
+    host.forget()
+    state, difference = CONCERN.inspect(host, wanted)
+    if difference.changed:
+        CONCERN.apply(host, wanted, state, difference)
+        host.forget()
+        assert CONCERN.inspect(host, wanted)[1].as_dict()["status"] == "clean"
+    return difference
+
+
+def locked(host, **document):
+    return [row["name"] for row in CONCERN.read(host, desired(**document))["locked"]]
+
+
+def held(host):
+    host.forget()
+    return CONCERN.read(host, desired())["held"]
+
+
+@pytest.fixture
+def converged(make_host):
+    debian = Debian(make_host)
+    converge(debian.host)
+    debian.calls.clear()
+    debian.host.debian = debian
+    return debian.host
+
+
+# -- the set ---------------------------------------------------------------------------------------------------------
+
+DRIVER_PACKAGES = [
+    "cuda-drivers-570",
+    "libnvidia-cfg1-570",
+    "libnvidia-common-570",
+    "libnvidia-compute-570",
+    "libnvidia-egl-wayland1",
+    "libnvidia-gl-570",
+    "linux-modules-nvidia-570-server-generic-hwe-22.04",
+    "linux-objects-nvidia-570-server-6.8.0-52-generic",
+    "linux-signatures-nvidia-6.8.0-52-generic",
+    "nvidia-compute-utils-570",
+    "nvidia-dkms-570",
+    "nvidia-driver-570-server",
+    "nvidia-firmware-570-570.124.06",
+    "nvidia-kernel-common-570",
+    "nvidia-utils-570",
+    "xserver-xorg-video-nvidia-570",
+]
+OTHER_LOCKED = [
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+    "libnvidia-nscq-570",
+    "linux-generic-hwe-22.04",
+    "linux-headers-generic-hwe-22.04",
+    "linux-image-6.8.0-52-generic",
+    "linux-image-generic-hwe-22.04",
+    "linux-modules-6.8.0-52-generic",
+    "linux-modules-extra-6.8.0-52-generic",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "nvidia-fabricmanager-570",
+    "nvidia-imex-570",
+    "nvlsm",
+]
+NOT_LOCKED = ["apt", "bash", "cuda-toolkit-12-8", "linux-base", "linux-firmware", "linux-libc-dev", "nvtop", "vim"]
+
+
+def test_E1_the_set_is_what_is_installed_and_nothing_else(make_host):
+    packages = [(name, "1.0") for name in DRIVER_PACKAGES + OTHER_LOCKED + NOT_LOCKED]
+    removed = [
+        ("nvidia-driver-535", "535.1", "deinstall ok config-files"),
+        ("libnvidia-gl-535", "", "unknown ok not-installed"),
+    ]
+    host = make_host({STATUS: dpkg(*packages, *removed)})
+    assert sorted(locked(host, driver_source="packages")) == sorted(DRIVER_PACKAGES + OTHER_LOCKED)
+
+
+def test_E1_E2_only_explicit_names_are_held_and_pinned(converged):
+    assert held(converged) == sorted(DEBIAN_SET)
+    pins = re.findall(r"^Package: (.*)\nPin: version", converged.read_text(_preferences.PATH), re.MULTILINE)
+    assert sorted(pins) == sorted(DEBIAN_SET)
+
+
+def test_E2_holds_of_ours_are_lifted_with_the_lock_and_others_stay(make_host):
+    host = Debian(make_host, (*DEBIAN, ("vim", "9.0", "hold ok installed"), ("nvlsm", "1.0", "hold ok installed"))).host
+    before = host.read_text(STATUS)
+    converge(host)
+    assert "nvlsm" in held(host)
+    assert "nvlsm" not in json.loads(host.read_text(RECORD))["held"]
+    converge(host, state="absent")
+    assert host.read_text(STATUS) == before
+    assert not host.exists(_preferences.PATH)
+    assert not host.exists(RECORD)
+    assert assess(host, state="absent").status == "clean"
+
+
+def test_E5_a_second_run_on_a_held_host_runs_no_tool(converged):
+    assert not converge(converged).changed
+    assert converged.debian.calls == []
+
+
+def test_E6_a_hold_that_aptitude_cleared_is_named_and_set_again(converged):
+    set_selections("unhold")(converged, DEBIAN_SET)
+    assert [item["what"] for item in assess(converged).items] == ["dpkg holds"]
+    converge(converged)
+    assert held(converged) == sorted(DEBIAN_SET)
+
+
+def test_E7_packages_that_dpkg_does_not_know_are_not_touched(make_host):
+    debian = Debian(make_host, PLAIN)
+    converge(debian.host, extra_packages=["rdma-core"])
+    assert not [call for call in debian.calls if call[0] == "apt-mark"]
+
+
+def test_E7_an_extra_package_is_locked_once_it_is_installed(make_host):
+    host = Debian(make_host, (*PLAIN, ("rdma-core", "44.0"))).host
+    assert locked(host, extra_packages=["rdma-core"]) == ["rdma-core"]
+
+
+def test_E10_a_foreign_architecture_has_its_own_name(make_host):
+    packages = (
+        ("apt", "2.6.1"),
+        ("libnvidia-gl-570", "570.1"),
+        ("libnvidia-gl-570", "570.1", "install ok installed", "i386"),
+    )
+    reverse = (packages[0], packages[2], packages[1])
+    for order in (packages, reverse):
+        host = make_host({STATUS: dpkg(*order)})
+        assert locked(host) == ["libnvidia-gl-570", "libnvidia-gl-570:i386"]
+
+
+def test_E19_the_kernels_and_their_meta_packages_move_only_when_asked(make_host):
+    host = Debian(make_host).host
+    assert locked(host) == sorted(DEBIAN_SET[:5]) + sorted(DEBIAN_SET[5:])
+    assert locked(host, kernel=False) == ["libnvidia-container1", "nvidia-container-toolkit"]
+
+
+def test_kernels_are_released_when_they_are_not_wanted_any_more(converged):
+    converge(converged, kernel=False)
+    assert held(converged) == ["libnvidia-container1", "nvidia-container-toolkit"]
+    assert "linux-image" not in converged.read_text(_preferences.PATH)
+
+
+def test_D10_prebuilt_kernel_modules_belong_to_the_driver(make_host):
+    host = make_host({STATUS: dpkg(("linux-modules-nvidia-470-5.15.0-130-generic", "5.15.0-130.140"))})
+    assert CONCERN.read(host, desired(kernel=False))["locked"][0]["group"] == "driver"
+
+
+def test_an_interrupted_installation_counts(make_host):
+    host = make_host({STATUS: dpkg(("nvlsm", "1.0", "install ok half-configured"), ("imagemagick", "8"))})
+    assert locked(host) == ["nvlsm"]
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    *(name for name in DRIVER_PACKAGES if name != "libnvidia-egl-wayland1"),
+    # Debian
+    "firmware-nvidia-gsp",
+    "libcuda1",
+    "libegl-nvidia0",
+    "libgl1-nvidia-glvnd-glx",
+    "libglx-nvidia0",
+    "libnvcuvid1",
+    "libnvidia-cfg1",
+    "libnvidia-eglcore",
+    "libnvidia-encode1",
+    "libnvidia-glcore",
+    "libnvidia-ml1",
+    "libnvidia-ptxjitcompiler1",
+    "nvidia-alternative",
+    "nvidia-driver",
+    "nvidia-driver-bin",
+    "nvidia-driver-libs",
+    "nvidia-driver-libs-i386",
+    "nvidia-installer-cleanup",
+    "nvidia-kernel-dkms",
+    "nvidia-kernel-support",
+    "nvidia-legacy-390xx-driver",
+    "nvidia-legacy-check",
+    "nvidia-modprobe",
+    "nvidia-open-kernel-dkms",
+    "nvidia-opencl-icd",
+    "nvidia-persistenced",
+    "nvidia-settings",
+    "nvidia-smi",
+    "nvidia-tesla-470-driver",
+    "nvidia-vdpau-driver",
+    "nvidia-vulkan-icd",
+    "nvidia-xconfig",
+    "xserver-xorg-video-nvidia",
+    # Ubuntu
+    "libnvidia-compute-535-server",
+    "libnvidia-decode-535",
+    "libnvidia-encode-535-server",
+    "libnvidia-extra-535",
+    "libnvidia-fbc1-535",
+    "nvidia-driver-535-open",
+    "nvidia-driver-570-server-open",
+    "nvidia-headless-570-server",
+    "nvidia-headless-no-dkms-535",
+    "nvidia-kernel-source-570",
+    "nvidia-utils-535-server",
+    # NVIDIA's repositories
+    "cuda",
+    "cuda-12-4",
+    "cuda-drivers",
+    "cuda-runtime-12-4",
+    "libnvidia-gpucomp",
+    "nvidia-open",
+    "nvidia-open-570",
+]
+ALLOWED = [
+    *NOT_LOCKED,
+    *_candidates.TOOLKIT,
+    "cuda-compat-12-4",
+    "cuda-cudart-12-4",
+    "cuda-keyring",
+    "cuda-nvcc-12-4",
+    "cuda-toolkit",
+    "cuda-toolkit-12",
+    "cuda-toolkit-12-4",
+    "cuda-toolkit-12-config-common",
+    "cuda-toolkit-config-common",
+    "datacenter-gpu-manager",
+    "firmware-linux-nonfree",
+    "firmware-nvidia-graphics",
+    "libcudnn9-cuda-12",
+    "libnccl2",
+    "libnvidia-container-dev",
+    "libnvidia-container-tools",
+    "libnvidia-nscq",
+    "libnvidia-nscq-570",
+    "libnvsdm",
+    "libnvsdm-570",
+    "linux-image-nvidia-hwe-24.04",
+    "linux-modules-6.8.0-52-generic",
+    "nvidia-detect",
+    "nvidia-fabricmanager",
+    "nvidia-fabricmanager-570",
+    "nvidia-fabricmanager-dev-570",
+    "nvidia-fs",
+    "nvidia-gds-12-4",
+    "nvidia-imex",
+    "nvidia-imex-570",
+    "nvidia-mig-manager",
+    "nvidia-prime",
+    "nvlsm",
+    "xserver-xorg-video-nouveau",
+]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_D7_D8_packages_that_bring_a_driver_are_refused(name):
+    assert _candidates.is_driver(name)
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_D7_D8_packages_that_bring_none_stay_installable(name):
+    assert not _candidates.is_driver(name)
+
+
+def test_a_host_with_nothing_to_lock_still_refuses_a_second_driver(make_host):
+    host = Debian(make_host, PLAIN).host
+    converge(host)
+    text = host.read_text(_preferences.PATH)
+    assert "Pin: version" not in text
+    assert re.search(r"^Package: cuda cuda-\[0-9\]\* .*\nPin: release \*\nPin-Priority: -1$", text, re.MULTILINE)
+    assert assess(host).status == "clean"
+
+
+def test_a_packaged_driver_is_locked_and_nothing_is_refused(make_host):
+    host = Debian(make_host, (*PLAIN, ("nvidia-driver-570", "570.124.06-1"))).host
+    converge(host, driver_source="packages")
+    text = host.read_text(_preferences.PATH)
+    assert "Package: nvidia-driver-570\nPin: version 570.124.06-1\nPin-Priority: 1001\n" in text
+    assert "runfile" not in text
+
+
+# -- drift and repair ------------------------------------------------------------------------------------------------
+
+UNDO = {
+    "file removed": (lambda host: host.remove(_preferences.PATH), _preferences.PATH),
+    "file edited": (lambda host: host.write(_preferences.PATH, ""), _preferences.PATH),
+    "one hold lifted": (lambda host: set_selections("unhold")(host, ["linux-image-amd64"]), "dpkg holds"),
+}
+
+
+@pytest.mark.parametrize("undo", UNDO)
+def test_what_is_undone_by_hand_is_named_and_repaired(converged, undo):
+    undo, name = UNDO[undo]
+    undo(converged)
+    assert [item["what"] for item in assess(converged).items] == [name]
+    assert converge(converged).changed
+    assert held(converged) == sorted(DEBIAN_SET)
+
+
+def test_a_package_that_came_later_is_named_and_locked(converged):
+    converged.write(STATUS, converged.read_text(STATUS) + "\n" + dpkg(("nvidia-fabricmanager-570", "570.1-1")))
+    items = {item["what"]: item for item in assess(converged).items}
+    assert items["dpkg holds"]["before"] == "missing: nvidia-fabricmanager-570"
+    assert "nvidia-fabricmanager-570=570.1-1" in items[_preferences.PATH]["after"]
+    converge(converged)
+    assert "nvidia-fabricmanager-570" in held(converged)
+
+
+def test_a_version_that_moved_is_named(converged):
+    converged.write(STATUS, converged.read_text(STATUS).replace("1.17.8-1", "1.18.0-1"))
+    (item,) = assess(converged).items
+    assert "nvidia-container-toolkit=1.17.8-1" in item["before"]
+    assert "nvidia-container-toolkit=1.18.0-1" in item["after"]
+
+
+def test_a_record_that_is_no_json_does_not_stop_the_lock(converged):
+    converged.write(RECORD, "{")
+    assert assess(converged).status == "clean"
+
+
+# -- others' settings ------------------------------------------------------------------------------------------------
+
+CUDA_PIN = "Package: *\nPin: release l=NVIDIA CUDA\nPin-Priority: 600\n"
+FOREIGN = "/etc/apt/preferences.d/"
+
+
+def test_E10_foreign_pins_stay_byte_identical(make_host):
+    files = {FOREIGN + "cuda-repository-pin-600": CUDA_PIN, FOREIGN + "99-site.pref": "Package: vim\nPin: version 9*\n"}
+    host = Debian(make_host, files=files).host
+    converge(host)
+    assert {path: host.read_text(path) for path in files} == files
+
+
+@pytest.mark.parametrize("source", ["/etc/apt/preferences", FOREIGN + "00-a"])
+@pytest.mark.parametrize(
+    "stanza",
+    [
+        "Package: nvidia-container-toolkit\nPin: version 1.18*\nPin-Priority: 1002\n",
+        "Package: vim\n nvidia-container-toolkit\nPin: version 1.17.8-1\nPin-Priority: 500\n",
+        "# why\nPackage: nvidia-*\nPin: release o=x\nPin-Priority: 990\n",
+        "Explanation: x\nPackage: /^nvidia-/\nPin: origin example.com\nPin-Priority: 990\n",
+    ],
+)
+def test_a_pin_that_apt_believes_before_ours_is_named_and_nothing_is_changed(make_host, source, stanza):
+    debian = Debian(make_host, files={source: stanza})
+    before = debian.host.tree()
+    assert "pin of nvidia-container-toolkit" in [item["what"] for item in assess(debian.host).items]
+    with pytest.raises(ConcernError, match=f"nothing was changed: nvidia-container-toolkit: {source} pins it to"):
+        converge(debian.host)
+    assert debian.host.tree() == before
+    assert debian.calls == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CUDA_PIN,
+        "Package: nvidia-container-toolkit\nPin: version 1.17.8-1\nPin-Priority: 1001\n",
+        "Package: nvidia-container-toolkit\nPin: version 1.16*\nPin-Priority: -1\n",
+    ],
+)
+def test_a_foreign_pin_that_agrees_is_no_conflict(make_host, text):
+    converge(Debian(make_host, files={"/etc/apt/preferences": text}).host)
+
+
+# -- proof -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_transcript_is_kept_and_returned(converged):
+    state = CONCERN.read(converged, desired())
+    returned = CONCERN.returns(state, desired())
+    assert [row["name"] for row in returned["locked"]] == sorted(DEBIAN_SET[:5]) + sorted(DEBIAN_SET[5:])
+    assert {"command": "apt-get -s dist-upgrade", "result": "touches nothing of the set"} in returned["proof"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Inst linux-image-amd64 [6.1.124-1] (6.1.128-1 Debian:12 [amd64])\n",
+        "Remv nvidia-container-toolkit [1.17.8-1]\n",
+        "Inst libcuda1 (525.1-1 Debian:12 [amd64])\n",
+    ],
+)
+def test_E18_D7_a_simulated_upgrade_that_touches_the_set_fails(make_host, line):
+    debian = Debian(make_host)
+    debian.upgrade = line
+    with pytest.raises(
+        ConcernError, match=f"the lock does not hold: 'apt-get dist-upgrade' would touch {line.split()[1]}"
+    ):
+        converge(debian.host)
+
+
+def test_a_simulated_upgrade_of_other_packages_is_fine(make_host):
+    debian = Debian(make_host)
+    debian.upgrade = "Inst bash [5.2] (5.3 Debian:12 [amd64])\nConf bash (5.3)\nRemv libcuda1 [1]\n"
+    converge(debian.host)
+
+
+def test_apt_is_never_left_broken(make_host):
+    debian = Debian(make_host)
+    debian.answer = lambda host: (100, "", "E: Invalid record in the preferences file")
+    with pytest.raises(ConcernError, match="Invalid record"):
+        converge(debian.host)
+    assert not debian.host.exists(_preferences.PATH)
+
+
+# -- other hosts, bad input ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("files", [{"/usr/bin/dnf": ""}, {}])
+def test_E18_a_host_without_apt_is_refused_before_a_change(make_host, files):
+    host = make_host(files)
+    (item,) = assess(host).items
+    assert "not supported yet" in item["why"]
+    with pytest.raises(ConcernError, match="nothing was changed: locks are not supported yet"):
+        converge(host)
+    assert assess(host, state="absent").status == "clean"
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"extra_packages": ["nvidia*"]}, "version_lock_extra_packages"),
+        ({"extra_packages": ["vim=9"]}, "version_lock_extra_packages"),
+        ({"wait_timeout": -1}, "version_lock_wait_timeout"),
+        ({"driver_source": "apt"}, "version_lock_driver_source"),
+        ({"mode": "hold"}, "version_lock_mode: no such variable"),
+    ],
+)
+def test_bad_input_names_the_public_variable(document, message):
+    with pytest.raises(InvalidDesired, match=message):
+        desired(**document)
+
+
+# -- the real apt, over a tree and a repository of our own -----------------------------------------------------------
+
+OFFERED = {
+    "bash": ("5.3", ""),
+    "cuda": ("12.8", "cuda-drivers"),
+    "cuda-12-8": ("12.8", "cuda-runtime-12-8"),
+    "cuda-drivers": ("570", "nvidia-driver-570"),
+    "cuda-runtime-12-8": ("12.8", "cuda-drivers"),
+    "cuda-toolkit-12-8": ("12.8", ""),
+    "libcuda1": ("570", ""),
+    "libnvidia-container1": ("1.18.0-1", ""),
+    "libnvidia-nscq-570": ("570", ""),
+    "linux-image-6.1.0-31-amd64": ("6.1.128-1", ""),
+    "linux-image-amd64": ("6.1.128-1", "linux-image-6.1.0-31-amd64"),
+    "nvidia-container-toolkit": ("1.18.0-1", "libnvidia-container1 (= 1.18.0-1)"),
+    "nvidia-driver-570": ("570", "libcuda1"),
+    "nvidia-fabricmanager-570": ("570", ""),
+    "nvidia-imex-570": ("570", ""),
+    "nvlsm": ("2", ""),
+    "nvtop": ("3", "libcuda1"),
+}
+APT_CONF = """
+Dir "{root}";
+Dir::State::status "{root}/var/lib/dpkg/status";
+APT::Architecture "amd64";
+APT::Architectures {{ "amd64"; "i386"; }};
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+"""
+
+
+@pytest.fixture
+def apt_host(make_host):
+    """A Debian host whose apt is the real one, reading the tree; only apt-mark is played."""
+    if not shutil.which("apt-get"):
+        pytest.skip("apt is not installed")
+    packages = "".join(
+        f"Package: {name}\nArchitecture: amd64\nMulti-Arch: same\nVersion: {version}\nMaintainer: n <n@example.com>\n"
+        f"Filename: ./{name}.deb\nSize: 1\nSHA256: {'1' * 64}\n"
+        + (f"Depends: {depends}\n" if depends else "")
+        + "Description: a package\n\n"
+        for name, (version, depends) in OFFERED.items()
+    )
+    tree = make_host(
+        {STATUS: dpkg(*DEBIAN), "/repository/Packages": packages, "/etc/apt/preferences.d/cuda-pin": CUDA_PIN}
+    )
+    for folder in ("etc/apt/apt.conf.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"):
+        os.makedirs(tree.path("/" + folder))
+    tree.write("/etc/apt/sources.list", f"deb [trusted=yes] file:{tree.root}/repository ./\n")
+    tree.write("/apt.conf", APT_CONF.format(root=tree.root))
+
+    def run(argv, timeout, env):
+        if argv[0] == "apt-mark":
+            return tree.__class__._answer(tree, argv, timeout, env)
+        return run_command(argv, timeout, dict(env, APT_CONFIG=tree.path("/apt.conf")))
+
+    tree._runner = run
+    for action in ("hold", "unhold"):
+        names = sorted(DEBIAN_SET[:5]) + sorted(DEBIAN_SET[5:])
+        tree.commands[("apt-mark", action, *names)] = lambda host, action=action, names=names: set_selections(action)(
+            host, names
+        )
+    assert tree.run(["apt-get", "update"]).ok
+    return tree
+
+
+def simulated(host, *command):
+    result = host.run(["apt-get", "-s", "-y", *command])
+    return result.rc, {name for step, name in _proof._STEP.findall(result.out)}
+
+
+def test_without_the_lock_apt_would_move_the_set(apt_host):
+    assert {"linux-image-amd64", "nvidia-container-toolkit", "bash"} <= simulated(apt_host, "dist-upgrade")[1]
+    assert simulated(apt_host, "install", "nvtop") == (0, {"nvtop", "libcuda1"})
+
+
+def test_E9_E10_E19_the_real_apt_keeps_the_set(apt_host):
+    converge(apt_host)
+    assert simulated(apt_host, "dist-upgrade") == (0, {"bash"})
+    known = _proof.policy(apt_host, DEBIAN_SET)
+    versions = dict(DEBIAN)
+    assert known == {name: (versions[name], versions[name]) for name in DEBIAN_SET}
+
+
+def test_E6_E9_the_preferences_hold_even_without_the_holds(apt_host):
+    converge(apt_host)
+    set_selections("unhold")(apt_host, DEBIAN_SET)
+    assert simulated(apt_host, "dist-upgrade") == (0, {"bash"})
+
+
+def test_E10_ours_wins_over_a_foreign_pin_of_any_priority(apt_host):
+    apt_host.write(FOREIGN + "zz.pref", "Package: nvidia-container-toolkit\nPin: version 1.18*\nPin-Priority: 2000\n")
+    converge(apt_host)
+    set_selections("unhold")(apt_host, DEBIAN_SET)
+    assert simulated(apt_host, "dist-upgrade") == (0, {"bash"})
+
+
+@pytest.mark.parametrize("name", ["nvtop", "cuda", "cuda-12-8", "cuda-drivers", "nvidia-driver-570", "libcuda1"])
+def test_D7_D8_the_real_apt_refuses_what_brings_a_driver(apt_host, name):
+    converge(apt_host)
+    rc, touched = simulated(apt_host, "install", name)
+    assert (rc, touched) == (100, set())
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda-toolkit-12-8", "nvidia-fabricmanager-570", "libnvidia-nscq-570", "nvidia-imex-570", "nvlsm"]
+)
+def test_D8_the_real_apt_installs_what_brings_none(apt_host, name):
+    converge(apt_host)
+    assert simulated(apt_host, "install", name) == (0, {name})
+
+
+def test_the_real_apt_refuses_a_broken_file_and_it_is_taken_back(apt_host, monkeypatch):
+    monkeypatch.setattr(_preferences, "PRIORITY", 0)
+    monkeypatch.setattr(_preferences, "HEADER", "no header\n")
+    with pytest.raises(ConcernError, match="version_lock: 'apt-cache policy"):
+        converge(apt_host)
+    assert not apt_host.exists(_preferences.PATH)
+
+
+def test_a_foreign_architecture_is_locked_by_the_real_apt(apt_host):
+    apt_host.write(
+        STATUS, dpkg(("apt", "2.6.1"), ("libcuda1", "560"), ("libcuda1", "560", "install ok installed", "i386"))
+    )
+    names = ["libcuda1", "libcuda1:i386"]
+    apt_host.commands[("apt-mark", "hold", *names)] = lambda host: set_selections("hold")(host, names)
+    converge(apt_host)
+    assert _proof.policy(apt_host, names) == dict.fromkeys(names, ("560", "560"))
+
+
+def test_hosts_are_read_without_a_tool(make_host):
+    host = Host(root=str(make_host({STATUS: dpkg(*DEBIAN)}).root), runner=None)
+    assert CONCERN.inspect(host, desired())[1].status == "differs"
