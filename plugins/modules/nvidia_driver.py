@@ -10,16 +10,19 @@ version_added: 0.1.0
 author:
   - The gpufleet.metal authors (@gpufleet)
 description:
-  - Makes one version of the driver true on a host, by the vendor's runfile without the OpenGL files, with its kernel modules built by
-    DKMS for the running kernel, for the one that boots next and for every other installed kernel whose headers are there.
-  - Decides from what is on the host (libraries, DKMS, each module's version, firmware, the loaded module), never from a marker.
-    The version that is wanted and complete is left alone.
-  - The installer runs detached under a lock, so that a dropped connection neither ends nor doubles it; a later run waits for it.
-  - A driver that is loaded and that nothing uses is unloaded first, all of its modules or none. No process is ended, and no module is
-    removed by force.
+  - Makes one version of the driver true on a host, by the vendor's runfile without the OpenGL files, with its kernel
+    modules built by DKMS for the running kernel, for the one that boots next and for every other installed kernel whose
+    headers are there.
+  - Decides from what is on the host (libraries, DKMS, each module's version, firmware, the loaded module), never from a
+    marker. The version that is wanted and complete is left alone.
+  - The installer runs detached under a lock, so that a dropped connection neither ends nor doubles it; a later run
+    waits for it.
+  - A driver that is loaded and that nothing uses is unloaded first, all of its modules or none. No process is ended,
+    and no module is removed by force.
   - Where only a reboot can load the driver, because nouveau or a driver in use is loaded, everything is prepared and
     RV(reboot_required) is true. The module never reboots.
-  - When the installation fails on a host that had no driver, the host is put back, and the block on nouveau is withdrawn.
+  - When the installation fails on a host that had no driver, the host is put back, and the block on nouveau is
+    withdrawn.
   - The runfile must lie at RV(runfile.path) already; the role nvidia_driver brings it there.
 options:
   state:
@@ -30,20 +33,22 @@ options:
     choices: [present, unmanaged]
     default: present
   version:
-    description: The driver's version in two or three parts, such as V(570.144) or V(580.65.06). Required for O(state=present).
+    description:
+      - The driver's version in two or three parts, such as V(570.144) or V(580.65.06). Required for O(state=present).
     type: str
   runfile_sha256:
     description: The runfile's sha256, 64 hexadecimal digits. Required, unless O(runfile_checksum) is given.
     type: str
   runfile_checksum:
     description:
-      - That the sha256 comes from a checksum file, which the role has put beside the runfiles as C(<version>.sha256sum).
+      - That the sha256 comes from a checksum file, which the role has put beside the runfiles as
+        C(<version>.sha256sum).
       - The role takes a URL or a path on the controller here.
     type: str
   kernel_module_type:
     description:
-      - Which kernel modules. V(auto) chooses from the host's GPUs. Of two possible flavours it takes the open one from branch 560 on, as
-        the vendor's installer does, and the proprietary one before.
+      - Which kernel modules. V(auto) chooses from the host's GPUs. Of two possible flavours it takes the open one from
+        branch 560 on, as the vendor's installer does, and the proprietary one before.
     type: str
     choices: [auto, open, proprietary]
     default: auto
@@ -66,8 +71,8 @@ options:
     default: false
   module_parameters:
     description:
-      - Parameters of the module C(nvidia), as C(NVreg_...) and value. They are written to C(modprobe.d) and compared with what the loaded
-        module uses.
+      - Parameters of the module C(nvidia), as C(NVreg_...) and value. They are written to C(modprobe.d) and compared
+        with what the loaded module uses.
     type: dict
     default: {}
   persistence:
@@ -76,8 +81,8 @@ options:
     default: true
   replace_in_use:
     description:
-      - Install the wanted version although processes use the loaded one. They go on; programs started from then on fail until the
-        reboot.
+      - Install the wanted version although processes use the loaded one. They go on; programs started from then on fail
+        until the reboot.
     type: bool
     default: false
 attributes:
@@ -134,8 +139,8 @@ unknown:
   elements: dict
 outcome:
   description:
-    - V(managed); V(no_gpu) on a host without an NVIDIA GPU; V(passthrough) when all GPUs are bound to vfio-pci. On the latter two
-      nothing is installed and no service is started.
+    - V(managed); V(no_gpu) on a host without an NVIDIA GPU; V(passthrough) when all GPUs are bound to vfio-pci. On the
+      latter two nothing is installed and no service is started.
   returned: when O(state=present)
   type: str
   sample: managed

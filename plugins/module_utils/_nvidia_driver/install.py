@@ -291,6 +291,7 @@ def _fail(host, desired, record, reason, printed):
         lines.append(_withdraw(host, version))
         journal.enter(host, record, "done", failed=reason)
     else:
+        _reload(host)
         lines.append(
             "Driver %s stood here before; to go back set nvidia_driver_version to it (its runfile is kept in %s)."
             % (record["previous"], runfile.DIRECTORY)
@@ -301,6 +302,13 @@ def _fail(host, desired, record, reason, printed):
         installer_log=installer_log.tail(log),
         make_log=installer_log.tail(make_log),
     )
+
+
+def _reload(host):
+    """After a failed upgrade: load whatever driver is on disk, so that the host is not left without one (D3)."""
+    if not _modules.loaded(host, "nvidia") and not any(_modules.loaded(host, name) for name in RIVALS):
+        for name in LOADED_AT_ONCE:
+            host.run(["modprobe", name], timeout=300, changes=True)
 
 
 def _withdraw(host, version):

@@ -28,7 +28,8 @@ SIGNATURES = (
     ),
     (
         "unsigned",
-        r"Required key not available|Key was rejected by service|module verification failed|Lockdown: modprobe",
+        r"Required key not available|Key was rejected by service|module verification failed|Lockdown: modprobe"
+        r"|Loading of module with unavailable key is rejected|not signed by a key that is trusted",
         "the kernel accepts only signed modules and does not know this key",
         "enrol the DKMS key (mokutil --import /var/lib/dkms/mok.pub, reboot, confirm), or switch Secure Boot off",
     ),
@@ -66,6 +67,12 @@ SIGNATURES = (
         "run the role again; it removes the unfinished DKMS entry first",
     ),
     (
+        "no_tools",
+        r"Unable to find the development tool",
+        "a program that the module build needs is missing",
+        "leave nvidia_driver_prerequisites true, or install make and the kernel's compiler",
+    ),
+    (
         "no_dkms",
         r"Failed to find dkms|dkms: (command )?not found",
         "DKMS is not installed",
@@ -74,7 +81,8 @@ SIGNATURES = (
     (
         "unsupported_gpu",
         r"You do not appear to have an NVIDIA GPU supported by|not supported by (the )?(open )?(nvidia\.ko|NVIDIA)"
-        r"|RmInitAdapter failed|does not include the required GPU\s+System Processor",
+        r"|requires use of the NVIDIA \w+ kernel modules|RmInitAdapter failed"
+        r"|does not include the required GPU\s+System Processor",
         "this driver does not support a GPU of this host",
         "choose another nvidia_driver_version or nvidia_driver_kernel_module_type",
     ),

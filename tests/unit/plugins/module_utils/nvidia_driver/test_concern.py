@@ -233,10 +233,14 @@ def test_N7_a_failed_first_build_leaves_the_host_as_before(make_host):
     assert "/etc/modules-load.d/gpufleet-nvidia.conf" not in host.tree()
 
 
-def test_a_failed_upgrade_tells_the_way_back_and_removes_nothing(make_host):
-    host = make_host({**trees.virgin(), **trees.on_disk(OLDER)}, trees.tools() | {INSTALL: (1, "", "failed")})
+def test_a_failed_upgrade_tells_the_way_back_and_loads_the_old_driver_again(make_host):
+    host = upgradable(make_host)
+    host.commands[INSTALL] = (1, "", "failed")
+    host.commands[("modprobe", "nvidia")] = does(trees.loaded(OLDER))
     with pytest.raises(ConcernError, match=f"Driver {OLDER} stood here before"):
         trees.converge(CONCERN, host, trees.desired())
+    assert host.calls.index(("rmmod", "nvidia")) < host.calls.index(INSTALL) < host.calls.index(("modprobe", "nvidia"))
+    assert not [call for call in host.calls if "uninstall" in call[0] or call[:2] == ("dkms", "remove")]
 
 
 def test_D6_packages_that_own_the_driver_are_named_and_refused(make_host):

@@ -54,7 +54,7 @@ def test_C9_every_recorded_log_is_classified(path):
 
 
 def test_the_log_of_a_complete_installation_names_its_version():
-    text = "Installation of the NVIDIA Accelerated Graphics Driver for Linux-x86_64 (version: 580.65.06) is now complete.\n"
+    text = "Installation of the NVIDIA Accelerated Graphics Driver (version: 580.65.06) is now\n    complete.\n"
     assert installer_log.finished(text) == "580.65.06"
     assert installer_log.finished("Installation has failed.") is None
     assert installer_log.finished(None) is None

@@ -4,6 +4,7 @@
 """A literal GPU host for the tests of nvidia_driver, and what the tools on it do to its files."""
 
 import hashlib
+import shutil
 
 from tests.unit.hosts import Dir, Link
 
@@ -159,8 +160,6 @@ def takes(*paths, rc=0):
     """A recorded command that removes trees from the host."""
 
     def act(host):
-        import shutil
-
         for path in paths:
             shutil.rmtree(host.path(path), ignore_errors=True)
         host.forget()
