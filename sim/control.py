@@ -27,6 +27,7 @@ from pathlib import Path
 #: fault name -> number of words it needs after its name, at least and at most
 FAULTS = {
     "lost": (1, 1),
+    "lose": (2, 2),
     "hang": (1, 2),
     "crash": (1, 2),
     "error": (2, 3),
@@ -37,6 +38,7 @@ FAULTS = {
 }
 FAULT_HELP = """faults:
   lost GPU                        the GPU has fallen off the bus
+  lose CALL GPU                   the GPU falls off the bus, for this process, when the NVML call is made
   hang CALL [GPU]                 the NVML call never returns
   crash CALL [GPU]                the NVML call ends its process
   error CALL CODE [GPU]           the NVML call returns this error code

@@ -5,7 +5,6 @@
 /* Identity, PCI, memory, power, temperatures, clocks and modes of one GPU. Most calls are one line of a table. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "sim.h"
 
@@ -217,11 +216,11 @@ API nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t handle, char *version)
     return result;
 }
 
-API nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, struct pci_info *info)
+static nvmlReturn_t pci_info(const char *function, nvmlDevice_t handle, struct pci_info *info)
 {
     unsigned gpu;
     unsigned long long number = 0;
-    nvmlReturn_t result = enter_gpu(__func__, handle, &gpu);
+    nvmlReturn_t result = enter_gpu(function, handle, &gpu);
     if (result != NVML_SUCCESS)
         return result;
     bus_id(gpu, info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", &info->domain, &info->bus,
@@ -234,12 +233,17 @@ API nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, struct pci_info *info)
     return NVML_SUCCESS;
 }
 
+API nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, struct pci_info *info)
+{
+    return pci_info(__func__, handle, info);
+}
+
 API nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, struct pci_info_ext *info)
 {
     struct pci_info plain;
-    if (info->version != VERSIONED(struct pci_info_ext, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(handle, &plain);
+    nvmlReturn_t result = pci_info(__func__, handle, &plain);
+    if (result == NVML_SUCCESS && info->version != VERSIONED(struct pci_info_ext, 1))
+        result = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (result != NVML_SUCCESS)
         return result;
     info->domain = plain.domain;
@@ -334,12 +338,14 @@ API nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, struct memory *memory)
 
 API nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, struct memory_v2 *memory)
 {
-    nvmlReturn_t forced = fault_in_call(__func__, -1);
-    if (forced != NVML_SUCCESS)
-        return forced;
+    struct memory_v2 full = {.version = memory->version};
+    nvmlReturn_t result = memory_of(__func__, handle, &full);
+    if (result != NVML_SUCCESS)
+        return result;
     if (memory->version != VERSIONED(struct memory_v2, 2))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    return memory_of(__func__, handle, memory);
+    *memory = full;
+    return NVML_SUCCESS;
 }
 
 API nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, struct bar1_memory *memory)
@@ -371,11 +377,11 @@ API nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, struct utilization *rates
     return result;
 }
 
-API nvmlDeviceGetTemperature(nvmlDevice_t handle, unsigned sensor, unsigned *degrees)
+static nvmlReturn_t temperature(const char *function, nvmlDevice_t handle, unsigned sensor, unsigned *degrees)
 {
     unsigned long long number = 0;
     unsigned gpu;
-    nvmlReturn_t result = enter_gpu(__func__, handle, &gpu);
+    nvmlReturn_t result = enter_gpu(function, handle, &gpu);
     if (result == NVML_SUCCESS)
         result = sensor != 0 ? NVML_ERROR_INVALID_ARGUMENT : gpu_number(gpu, "temperature", 0, &number);
     if (result == NVML_SUCCESS)
@@ -383,14 +389,19 @@ API nvmlDeviceGetTemperature(nvmlDevice_t handle, unsigned sensor, unsigned *deg
     return result;
 }
 
-API nvmlDeviceGetTemperatureV(nvmlDevice_t handle, struct temperature_v1 *temperature)
+API nvmlDeviceGetTemperature(nvmlDevice_t handle, unsigned sensor, unsigned *degrees)
+{
+    return temperature(__func__, handle, sensor, degrees);
+}
+
+API nvmlDeviceGetTemperatureV(nvmlDevice_t handle, struct temperature_v1 *reading)
 {
     unsigned degrees = 0;
-    if (temperature->version != VERSIONED(struct temperature_v1, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetTemperature(handle, temperature->sensor, &degrees);
+    nvmlReturn_t result = temperature(__func__, handle, reading->sensor, &degrees);
+    if (result == NVML_SUCCESS && reading->version != VERSIONED(struct temperature_v1, 1))
+        result = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (result == NVML_SUCCESS)
-        temperature->temperature = (int)degrees;
+        reading->temperature = (int)degrees;
     return result;
 }
 

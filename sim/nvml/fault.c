@@ -5,6 +5,7 @@
 /* Faults, read from /run/gpufleet-sim/faults at every call: one `<number>=<words>` a line, as gpufleet-sim writes them.
  *
  *   lost GPU                        the GPU has fallen off the bus
+ *   lose CALL GPU                   the GPU falls off the bus, for this process, when the call is made
  *   hang CALL [GPU]                 the call never returns
  *   crash CALL [GPU]                the call ends the process
  *   error CALL CODE [GPU]           the call returns this NVML error
@@ -15,6 +16,7 @@
  *
  * CALL is a symbol without its version suffix (nvmlDeviceGetHandleByIndex, not ..._v2).
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,7 @@ struct words {
 };
 
 static _Thread_local struct table faults;
+static atomic_uint lost_here; /* a bit a GPU */
 
 static void refresh(void)
 {
@@ -85,6 +88,8 @@ nvmlReturn_t fault_in_call(const char *function, int gpu)
             return NVML_ERROR_FUNCTION_NOT_FOUND;
         if (is(&words, "error", 3) && is_gpu(&words, 3, gpu))
             return (nvmlReturn_t)atoi(words.word[2]);
+        if (is(&words, "lose", 3) && is_gpu(&words, 2, gpu))
+            atomic_fetch_or(&lost_here, 1U << gpu);
         if (is(&words, "crash", 2) && is_gpu(&words, 2, gpu))
             abort();
         while (is(&words, "hang", 2) && is_gpu(&words, 2, gpu))
@@ -102,7 +107,7 @@ bool fault_is_lost(unsigned gpu)
         if (is(&words, "lost", 2) && is_gpu(&words, 1, (int)gpu))
             return true;
     }
-    return false;
+    return atomic_load(&lost_here) >> gpu & 1;
 }
 
 bool fault_version_mismatch(void)

@@ -189,18 +189,18 @@ API nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
     return give_text(text, name, size);
 }
 
-API nvmlUnitGetCount(unsigned *count)
-{
-    nvmlReturn_t result = enter(__func__);
-    if (result == NVML_SUCCESS)
-        *count = 0;
-    return result;
-}
+/* S-class units and excluded GPUs: no simulated machine has any. */
+#define NONE(call)                                                                                                     \
+    API call(unsigned *count)                                                                                          \
+    {                                                                                                                  \
+        nvmlReturn_t result = enter(__func__);                                                                         \
+        if (result == NVML_SUCCESS)                                                                                    \
+            *count = 0;                                                                                                \
+        return result;                                                                                                 \
+    }
 
-API nvmlGetExcludedDeviceCount(unsigned *count)
-{
-    return nvmlUnitGetCount(count);
-}
+NONE(nvmlUnitGetCount)
+NONE(nvmlGetExcludedDeviceCount)
 
 API nvmlDeviceGetCount_v2(unsigned *count)
 {

@@ -131,12 +131,14 @@ API nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t handle, unsigned profile_en
 /* Like the real library, it leaves 0 in `version`. */
 API nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t handle, unsigned profile_enum, struct gpu_instance_profile_v2 *info)
 {
-    nvmlReturn_t forced = fault_in_call(__func__, -1);
-    if (forced != NVML_SUCCESS)
-        return forced;
+    struct gpu_instance_profile_v2 full;
+    nvmlReturn_t result = profile_info(__func__, handle, profile_enum, &full);
+    if (result != NVML_SUCCESS)
+        return result;
     if (info->version != VERSIONED(struct gpu_instance_profile_v2, 2))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    return profile_info(__func__, handle, profile_enum, info);
+    *info = full;
+    return NVML_SUCCESS;
 }
 
 static nvmlReturn_t enter_profile(const char *function, nvmlDevice_t handle, unsigned id, struct mig *mig,
@@ -344,9 +346,14 @@ API nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t handle, unsig
 API nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t handle, unsigned profile, unsigned engine_profile,
                                                   struct compute_instance_profile_v2 *info)
 {
+    struct compute_instance_profile_v2 full;
+    nvmlReturn_t result = compute_profile_info(__func__, handle, profile, engine_profile, &full);
+    if (result != NVML_SUCCESS)
+        return result;
     if (info->version != VERSIONED(struct compute_instance_profile_v2, 2))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    return compute_profile_info(__func__, handle, profile, engine_profile, info);
+    *info = full;
+    return NVML_SUCCESS;
 }
 
 API nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_t handle, unsigned profile, unsigned *count)

@@ -16,6 +16,12 @@ static int by_key(const void *one, const void *other)
     return strcmp(((const struct row *)one)->key, ((const struct row *)other)->key);
 }
 
+static void sort(struct table *table)
+{
+    if (table->count > 0)
+        qsort(table->rows, table->count, sizeof *table->rows, by_key);
+}
+
 void table_clear(struct table *table)
 {
     for (size_t i = 0; i < table->count; i++) {
@@ -67,7 +73,7 @@ void table_read(struct table *table, const char *path)
     }
     free(line);
     fclose(file);
-    qsort(table->rows, table->count, sizeof *table->rows, by_key);
+    sort(table);
 }
 
 void table_refresh(struct table *table, const char *path)
@@ -101,7 +107,7 @@ void table_set(struct table *table, const char *key, const char *value)
         return;
     }
     append(table, key, value);
-    qsort(table->rows, table->count, sizeof *table->rows, by_key);
+    sort(table);
 }
 
 bool table_write(const struct table *table, const char *path)

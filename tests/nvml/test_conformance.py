@@ -16,26 +16,7 @@ RECORDING = HERE.parent / "fixtures" / "h200" / "nvml.json"
 FUNCTION_NOT_FOUND = {"error": {"code": 13}}
 
 #: Recorded calls that the library does not offer, because the collection does not make them.
-NOT_OFFERED = set(
-    """
-    nvmlDeviceGetAccountingBufferSize nvmlDeviceGetAccountingMode nvmlDeviceGetAccountingPids
-    nvmlDeviceGetAdaptiveClockInfoStatus nvmlDeviceGetAutoBoostedClocksEnabled nvmlDeviceGetBridgeChipInfo
-    nvmlDeviceGetC2cModeInfoV nvmlDeviceGetC2cModeInfoV1 nvmlDeviceGetClkMonStatus
-    nvmlDeviceGetConfComputeGpuCertificate nvmlDeviceGetConfComputeMemSizeInfo
-    nvmlDeviceGetConfComputeProtectedMemoryUsage nvmlDeviceGetCoolerInfo nvmlDeviceGetCurrentClockFreqs
-    nvmlDeviceGetCurrentDramEncryptionMode nvmlDeviceGetCurrentDriverModel nvmlDeviceGetCurrentGpuOperationMode
-    nvmlDeviceGetDramEncryptionMode nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v1 nvmlDeviceGetDriverModel_v2
-    nvmlDeviceGetDynamicPstatesInfo nvmlDeviceGetEncoderSessions nvmlDeviceGetEncoderStats nvmlDeviceGetFBCSessions
-    nvmlDeviceGetFBCStats nvmlDeviceGetFanSpeedRPM nvmlDeviceGetGpcClkMinMaxVfOffset nvmlDeviceGetGpcClkVfOffset
-    nvmlDeviceGetGpuOperationMode nvmlDeviceGetGridLicensableFeatures nvmlDeviceGetGridLicensableFeatures_v4
-    nvmlDeviceGetHostname_v1 nvmlDeviceGetLastBBXFlushTime nvmlDeviceGetMemClkMinMaxVfOffset
-    nvmlDeviceGetMemClkVfOffset nvmlDeviceGetMinMaxFanSpeed nvmlDeviceGetPdi nvmlDeviceGetPendingDramEncryptionMode
-    nvmlDeviceGetPendingDriverModel nvmlDeviceGetPendingGpuOperationMode nvmlDeviceGetPerformanceModes
-    nvmlDeviceGetPgpuMetadataString nvmlDeviceGetPowerSource nvmlDeviceGetSupportedEventTypes
-    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetSupportedPerformanceStates nvmlDeviceGetTopologyNearestGpus
-    nvmlDeviceGetViolationStatus nvmlSystemGetConfComputeState nvmlSystemGetTopologyGpuSet
-    """.split()
-)
+NOT_OFFERED = set((HERE / "not_offered.txt").read_text().split())
 #: The binding that recorded this structure gave the UUID 80 bytes instead of 16, so what follows it was not recorded.
 MISRECORDED = ["c_nvmlGpuFabricInfo_t"]
 
