@@ -11,14 +11,14 @@ author:
   - The gpufleet.metal authors (@gpufleet)
 description:
   - Computes from the installed packages which of them belong together with the GPU driver (the container toolkit,
-    the fabric manager set, packaged parts of a driver, the kernel with its headers and meta-packages) and locks each of them
-    by name, never by a pattern.
+    the fabric manager set, packaged parts of a driver, the kernel with its headers and meta-packages) and locks each of
+    them by name, never by a pattern.
   - A lock is a dpkg hold and a stanza in C(/etc/apt/preferences.d/00-gpufleet-version-lock) that pins the installed
     version above 1000 and refuses every other one.
   - Where the driver comes from a runfile, packages that would bring a second driver in are refused, too. The
     container toolkit, the fabric manager set and C(cuda-toolkit-X-Y) stay installable.
-  - After a change the lock is proven. apt is asked for its candidates, and a full upgrade and the installation of likely
-    offenders are simulated; none may touch the set.
+  - After a change the lock is proven. apt is asked for its candidates, and a full upgrade and the installation of
+    likely offenders are simulated; none may touch the set.
   - Holds and pins of others stay as they are. A foreign stanza that apt reads before ours and that contradicts it is
     named, and nothing is changed.
 attributes:

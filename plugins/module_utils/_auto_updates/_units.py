@@ -72,14 +72,23 @@ def _active_states(host, units):
 
 def assess(units, off, record, difference):
     for name, unit in units.items():
-        if off and unit["mask"] != "masked":
-            difference.add(name, "not masked", "masked", "it can start package updates", f"Mask {name}")
-        if off and unit["active"]:
-            working = name.endswith(".service") and name not in IDLE_SERVICES
-            action = ("Wait until %s has finished" if working else "Stop %s") % name
-            difference.add(name, "active", "inactive", "it is running now", action)
+        if off and (unit["mask"] != "masked" or unit["active"]):
+            why = "it is running now" if unit["active"] else "it can start package updates"
+            difference.add(name, _words(unit), "masked, inactive", why, _action(name, unit))
         if not off and unit["mask"] == "masked" and name in record["masked"]:
             difference.add(name, "masked", "not masked", "this role had masked it", f"Unmask {name}")
+
+
+def _words(unit):
+    activity = {True: "active", False: "inactive", None: "no systemd"}[unit["active"]]
+    return ("masked, " if unit["mask"] == "masked" else "not masked, ") + activity
+
+
+def _action(name, unit):
+    verbs = [] if unit["mask"] == "masked" else ["mask"]
+    if unit["active"]:
+        verbs.append("stop" if name.endswith(".timer") or name in IDLE_SERVICES else "wait for the end of")
+    return "{} {}".format(" and ".join(verbs).capitalize(), name)
 
 
 def conflicts(units):

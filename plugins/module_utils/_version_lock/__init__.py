@@ -122,8 +122,8 @@ class VersionLock(Concern):
         problems = ["{name}: {why}".format(why=_read_first(row), **row) for row in _conflicts(state)]
         if problems:
             raise ConcernError(
-                "version_lock: nothing was changed: {}. Move those stanzas to a file that sorts after {}, or remove them."
-                "".format("; ".join(problems), _preferences.PATH),
+                "version_lock: nothing was changed: {}. Move such a stanza to a file that sorts after {}, or remove"
+                " it.".format("; ".join(problems), _preferences.PATH),
                 conflicts=problems,
             )
 
