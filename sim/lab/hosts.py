@@ -127,6 +127,12 @@ def _files(host: Host) -> bytes:
         "etc/gpufleet-sim/machine.json": (json.dumps(hardware, indent=1).encode(), 0o644),
         "etc/gpufleet-sim/machine.flat": (machine.flatten(hardware).encode(), 0o644),
         "etc/ssh/ssh_host_ed25519_key": (host_key.read_bytes(), 0o600),
+        # podman makes every file root's, so the key cannot lie in the users' homes.
+        "etc/ssh/lab_authorized_keys": (cache.KEY.with_suffix(".pub").read_bytes(), 0o644),
+        "etc/ssh/sshd_config.d/lab.conf": (
+            b"AuthorizedKeysFile .ssh/authorized_keys /etc/ssh/lab_authorized_keys\n",
+            0o644,
+        ),
         "etc/ssh/ssh_host_ed25519_key.pub": (host_key.with_suffix(".pub").read_bytes(), 0o644),
     }
     for path in [*GUEST.iterdir(), *([control] if control.exists() else [])]:
@@ -138,14 +144,6 @@ def _files(host: Host) -> bytes:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode, entry.mtime = len(content), mode, int(time.time())
             tar.addfile(entry, io.BytesIO(content))
-        for user, home in ((0, "root"), (1000, "home/admin")):
-            folder = tarfile.TarInfo(f"{home}/.ssh")
-            folder.type, folder.mode, folder.uid, folder.gid = tarfile.DIRTYPE, 0o700, user, user
-            tar.addfile(folder)
-            public = cache.KEY.with_suffix(".pub").read_bytes()
-            entry = tarfile.TarInfo(f"{home}/.ssh/authorized_keys")
-            entry.size, entry.mode, entry.uid, entry.gid = len(public), 0o600, user, user
-            tar.addfile(entry, io.BytesIO(public))
     return archive.getvalue()
 
 
@@ -155,7 +153,9 @@ def known_hosts() -> None:
     for name, row in sorted(listed().items()):
         public = (cache.HOST_KEYS / f"{name}.pub").read_text().split()
         lines.append(f"{row['address']} {public[0]} {public[1]}\n")
-    cache.KNOWN_HOSTS.write_text("".join(lines))
+    draft = cache.KNOWN_HOSTS.with_suffix(".new")
+    draft.write_text("".join(lines))
+    draft.replace(cache.KNOWN_HOSTS)
 
 
 def start(host: Host) -> None:

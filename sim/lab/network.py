@@ -4,6 +4,7 @@
 """The lab's own bridge network: a fixed private subnet, so that a host keeps its address across reboots."""
 
 import ipaddress
+import json
 
 from sim.lab.process import LabError, call
 
@@ -22,23 +23,32 @@ def ensure() -> None:
     """Create the network, unless the machine already routes something else there."""
     if exists():
         return
-    taken = [
-        line
-        for line in call(["ip", "-4", "route", "show"]).stdout.splitlines()
-        if _network(line.split()[0]) and _network(line.split()[0]).overlaps(SUBNET)
-    ]
+    taken = [line for line in call(["ip", "-4", "route", "show"]).stdout.splitlines() if _overlaps(line.split()[0])]
     if taken:
         raise LabError(f"the lab needs the subnet {SUBNET}, but this machine routes it elsewhere: {taken[0]}")
-    call(["podman", "network", "create", f"--subnet={SUBNET}", f"--gateway={GATEWAY}", NAME])
+    call(
+        [
+            "podman",
+            "network",
+            "create",
+            f"--subnet={SUBNET}",
+            f"--gateway={GATEWAY}",
+            NAME,
+        ]
+    )
 
 
 def remove() -> None:
-    if exists():
-        call(["podman", "network", "rm", NAME])
+    if not exists():
+        return
+    bridge = json.loads(call(["podman", "network", "inspect", NAME]).stdout)[0]["network_interface"]
+    call(["podman", "network", "rm", NAME])
+    # podman leaves the bridge behind when a host ended while it was being started
+    call(["ip", "link", "delete", bridge], check=False)
 
 
-def _network(text: str) -> ipaddress.IPv4Network | None:
-    return ipaddress.IPv4Network(text) if text[0].isdigit() else None
+def _overlaps(route: str) -> bool:
+    return route[0].isdigit() and ipaddress.IPv4Network(route).overlaps(SUBNET)
 
 
 def free(taken: set[str]) -> str:
