@@ -67,7 +67,9 @@ static bool is(const struct words *words, const char *name, int at_least)
 static bool is_call(const char *wanted, const char *function)
 {
     size_t length = strlen(wanted);
-    return strncmp(wanted, function, length) == 0 && (function[length] == '\0' || strncmp(function + length, "_v", 2) == 0);
+    if (strncmp(wanted, function, length) != 0)
+        return false;
+    return function[length] == '\0' || strncmp(function + length, "_v", 2) == 0;
 }
 
 /* True when the word at `position` is absent or names this GPU. */

@@ -4,8 +4,8 @@
  */
 /* Handles, and how every call begins.
  *
- * A handle is a number, never a pointer to anything: a tag, then GPU, GPU instance and compute instance, a byte each. So a
- * stale or wrong handle is an error to the caller, not a crash. */
+ * A handle is a number, never a pointer to anything: a tag, then GPU, GPU instance and compute instance, a byte each.
+ * So a stale or wrong handle is an error to the caller, not a crash. */
 #include "sim.h"
 
 enum { TAG_GPU = 0xD0, TAG_MIG = 0xD1, TAG_GPU_INSTANCE = 0xD2, TAG_COMPUTE_INSTANCE = 0xD3 };

@@ -169,7 +169,8 @@ API nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t handle, unsigned link, stru
     memset(info, 0, sizeof *info);
     if (sscanf(address, "%x:%x:%x", &info->domain, &info->bus, &info->device) != 3)
         return NVML_ERROR_UNKNOWN;
-    snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.0", info->domain, info->bus & 0xFF, info->device & 0x1F);
+    snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.0", info->domain, info->bus & 0xFF,
+             info->device & 0x1F);
     snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", info->domain & 0xFFFF,
              info->bus & 0xFF, info->device & 0x1F);
     return NVML_SUCCESS;
@@ -195,7 +196,8 @@ static nvmlReturn_t fabric_of(const char *function, nvmlDevice_t handle, struct 
         unsigned value = gpu_number(gpu, numbers[i].key, 0, &number) == NVML_SUCCESS ? (unsigned)number : 0;
         memcpy((char *)info + numbers[i].offset, &value, sizeof value);
     }
-    info->health_summary = gpu_number(gpu, "fabric.health_summary", 0, &number) == NVML_SUCCESS ? (unsigned char)number : 0;
+    if (gpu_number(gpu, "fabric.health_summary", 0, &number) == NVML_SUCCESS)
+        info->health_summary = (unsigned char)number;
     const char *uuid = gpu_value(gpu, "fabric.cluster_uuid");
     for (unsigned i = 0; uuid != NULL && i < UUID_SIZE && strlen(uuid) == 2 * UUID_SIZE; i++) {
         char byte[3] = {uuid[2 * i], uuid[2 * i + 1], '\0'};
@@ -233,7 +235,8 @@ API nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t handle, struct fabric_info_v2 *info
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t enter_pair(const char *function, nvmlDevice_t one, nvmlDevice_t other, unsigned *gpu, unsigned *peer)
+static nvmlReturn_t enter_pair(const char *function, nvmlDevice_t one, nvmlDevice_t other, unsigned *gpu,
+                               unsigned *peer)
 {
     nvmlReturn_t result = enter_gpu(function, one, gpu);
     return result != NVML_SUCCESS ? result : enter_gpu(function, other, peer);

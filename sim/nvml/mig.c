@@ -92,10 +92,11 @@ void mig_write(const struct mig *mig, struct table *state)
         const struct gpu_instance *instance = &mig->instances[i];
         used += (size_t)snprintf(text + used, sizeof text - used, "gi %u %u %u ", instance->id, instance->profile->id,
                                  instance->start);
-        for (unsigned j = 0; j < instance->compute_count; j++)
-            used += (size_t)snprintf(text + used, sizeof text - used, "ci %u %u %u %u %u ", instance->compute[j].id,
-                                     instance->compute[j].profile, instance->compute[j].start, instance->compute[j].size,
-                                     instance->compute[j].index);
+        for (unsigned j = 0; j < instance->compute_count; j++) {
+            const struct compute_instance *compute = &instance->compute[j];
+            used += (size_t)snprintf(text + used, sizeof text - used, "ci %u %u %u %u %u ", compute->id,
+                                     compute->profile, compute->start, compute->size, compute->index);
+        }
     }
     if (used > 0)
         text[used - 1] = '\0';
@@ -214,7 +215,8 @@ nvmlReturn_t mig_add(struct mig *mig, const struct mig_profile *profile, int sta
     if (start < 0 || !fits(mig, profile, (unsigned)start) || mig->instance_count == MAX_INSTANCES)
         return NVML_ERROR_INSUFFICIENT_RESOURCES;
     *id = mig->axis / profile->size - 1 + (unsigned)start / profile->size;
-    mig->instances[mig->instance_count++] = (struct gpu_instance){.id = *id, .profile = profile, .start = (unsigned)start};
+    mig->instances[mig->instance_count++] =
+        (struct gpu_instance){.id = *id, .profile = profile, .start = (unsigned)start};
     return NVML_SUCCESS;
 }
 
@@ -294,7 +296,8 @@ void mig_remove_compute(struct gpu_instance *instance, unsigned id)
     memmove(compute, compute + 1, (size_t)(last - compute) * sizeof *compute);
 }
 
-void mig_device_name(const struct gpu_instance *instance, const struct compute_instance *compute, char *name, size_t size)
+void mig_device_name(const struct gpu_instance *instance, const struct compute_instance *compute, char *name,
+                     size_t size)
 {
     if (compute->size == instance->profile->slices)
         snprintf(name, size, "%s", instance->profile->name);

@@ -166,7 +166,8 @@ struct gpu_instance_profile {
 };
 
 struct gpu_instance_profile_v2 {
-    unsigned version, id, p2p_supported, slices, instances, multiprocessors, copy_engines, decoders, encoders, jpeg, ofa;
+    unsigned version;
+    unsigned id, p2p_supported, slices, instances, multiprocessors, copy_engines, decoders, encoders, jpeg, ofa;
     unsigned long long memory_mib;
     char name[NAME_SIZE];
 };

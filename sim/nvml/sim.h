@@ -38,7 +38,7 @@ void table_clear(struct table *table);
 
 /* state.c: where the files are, and what they say together. */
 const char *machine_value(const char *key);
-/* A GPU's value for `key`: from a fault, else from the volatile state, else from the machine; NULL when there is none. */
+/* A GPU's value for `key`: from a fault, else the volatile state, else the machine; NULL when there is none. */
 const char *gpu_value(unsigned gpu, const char *key);
 /* Column `column` of a GPU's value as a number; an absent key is Not Supported, `!code` that error. */
 nvmlReturn_t gpu_number(unsigned gpu, const char *key, unsigned column, unsigned long long *number);
@@ -143,7 +143,16 @@ unsigned compute_remaining(const struct gpu_instance *instance, unsigned profile
 nvmlReturn_t mig_add_compute(struct mig *mig, struct gpu_instance *instance, unsigned profile, int start, unsigned *id);
 void mig_remove_compute(struct gpu_instance *instance, unsigned id);
 /* "1g.10gb", or "1c.3g.40gb" for a compute instance that is a part of its GPU instance. */
-void mig_device_name(const struct gpu_instance *instance, const struct compute_instance *compute, char *name, size_t size);
+void mig_device_name(const struct gpu_instance *instance, const struct compute_instance *compute, char *name,
+                     size_t size);
 void mig_uuid(unsigned gpu, unsigned gpu_instance, unsigned compute_instance, char *uuid, size_t size);
+
+/* mig_gpu_instance.c: how MIG calls begin, and how a change of instances begins (MIG must be on; afterwards `mig` is
+ * what every process agrees on) and ends: stored, or abandoned when `result` is an error. */
+nvmlReturn_t mig_enter(const char *function, nvmlDevice_t handle, struct mig *mig);
+nvmlReturn_t mig_enter_instance(const char *function, nvmlGpuInstance_t handle, struct mig *mig,
+                                struct gpu_instance **instance);
+nvmlReturn_t mig_begin_change(struct mig *mig, struct edit *edit);
+nvmlReturn_t mig_end_change(const struct mig *mig, struct edit *edit, nvmlReturn_t result);
 
 #endif
