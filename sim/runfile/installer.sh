@@ -64,10 +64,8 @@ fault() { # name: is it asked for? $fault_value is what stands behind it
     fault_value=${fault_value%+}
 }
 
-phase() { # name: a power cut in a phase leaves whatever is there
-    if fault "die-in-$1"; then kill -9 $$; fi
-    if [ "$1" = build ] && fault slow; then sleep "${fault_value:-60}"; fi
-}
+# A power cut at the end of a phase (preflight, build, files, modules, load) leaves whatever the phase did.
+end_of_phase() { if fault "die-in-$1"; then kill -9 $$; fi; }
 
 # --- command line ---------------------------------------------------------------------------------------------------------
 
@@ -84,7 +82,7 @@ find_option() { # field (1 short, 2 name) and text: prints "name kind"
 set_option() { eval "opt_$(printf '%s' "$1" | tr - _)=\$2"; }
 
 parse() {
-    for name in $(options | awk '{ print $2 }'); do set_option "$name" ''; done
+    eval "$(options | awk '{ gsub("-", "_", $2); print "opt_" $2 "=" }')"
     # Asked about on every branch, known to some.
     opt_skip_module_load='' opt_allow_installation_with_running_driver='' opt_rebuild_initramfs=''
     opt_kernel_module_type='' opt_print_recommended_kernel_module_type=''
@@ -247,10 +245,16 @@ build_failed() { # text of the make log
     error "The nvidia kernel module was not created."
 }
 
+install_source() {
+    note tree "$TREE"
+    rm -rf "$TREE"
+    mkdir -p "$TREE" && cp -R "$BUILT/." "$TREE/" || failed
+}
+
 build_modules() {
-    phase build
-    folder=kernel
-    [ "$FLAVOUR" = proprietary ] || folder=kernel-open
+    if fault slow; then sleep "${fault_value:-60}"; fi
+    BUILT=kernel
+    [ "$FLAVOUR" = proprietary ] || BUILT=kernel-open
     TREE=$ROOT${opt_kernel_module_source_prefix:-/usr/src}/${opt_kernel_module_source_dir:-nvidia-$VERSION}
     if fault compiler-mismatch; then
         build_failed "Compiler version check failed:
@@ -258,10 +262,7 @@ The kernel was built with gcc 13, but the current compiler (cc) is version 12."
         return 1
     fi
     if [ -n "$USE_DKMS" ]; then
-        note tree "$TREE"
-        rm -rf "$TREE"
-        mkdir -p "$TREE"
-        cp -R "$folder/." "$TREE/"
+        install_source
         note dkms "$VERSION"
         log "-> Installing DKMS kernel module:"
         if ! run_dkms add -m nvidia -v "$VERSION" || ! run_dkms build -m nvidia -v "$VERSION" -k "$KERNEL"; then
@@ -272,25 +273,18 @@ The kernel was built with gcc 13, but the current compiler (cc) is version 12."
         fi
         return 0
     fi
+    [ -n "$opt_no_kernel_module_source" ] || install_source
     log "-> Building kernel modules"
-    if ! output=$(make -C "$folder" -j"$(jobs_wanted)" KERNEL_UNAME="$KERNEL" SYSSRC="$SOURCE" ${CC:+CC="$CC"} \
+    if ! output=$(make -C "$BUILT" -j"$(jobs_wanted)" KERNEL_UNAME="$KERNEL" SYSSRC="$SOURCE" ${CC:+CC="$CC"} \
         IGNORE_CC_MISMATCH="${IGNORE_CC_MISMATCH:-}" modules 2>&1); then
         error "An error occurred while performing the step: \"Building kernel modules\". See $LOG for details."
         build_failed "$output"
         return 1
     fi
     log "-> Kernel module compilation complete."
-    [ -n "$opt_no_kernel_module_source" ] || {
-        note tree "$TREE"
-        rm -rf "$TREE"
-        mkdir -p "$TREE"
-        cp -R "$folder/." "$TREE/"
-        make -C "$TREE" clean >/dev/null
-    }
 }
 
 install_modules() {
-    phase modules
     if fault rc0-without-module; then
         log "-> Kernel modules installed."
         return 0
@@ -307,7 +301,7 @@ install_modules() {
                 nvidia-drm-*) [ -z "$opt_no_drm" ] || continue ;;
                 nvidia-peermem-*) [ -z "$opt_no_peermem" ] || continue ;;
             esac
-            put "$folder/$module.ko" 0644 "${opt_kernel_install_path:-/lib/modules/$KERNEL/kernel/drivers/video}"
+            put "$BUILT/$module.ko" 0644 "${opt_kernel_install_path:-/lib/modules/$KERNEL/kernel/drivers/video}"
         done
         [ -n "$opt_skip_depmod" ] || depmod -b "${ROOT:-/}" "$KERNEL" 2>/dev/null
     fi
@@ -322,7 +316,6 @@ load_failed() { # kernel messages
 }
 
 load_modules() {
-    phase load
     [ -z "$opt_skip_module_load" ] || return 0
     [ "$opt_allow_installation_with_running_driver" != yes ] || return 0
     [ "$KERNEL" = "$RUNNING" ] || return 0
@@ -350,19 +343,19 @@ load_modules() {
 # --- files, and the record that uninstalls them -----------------------------------------------------------------------------
 
 # One line an item, written before the item exists: what a killed installation left can be removed.
-note() { mkdir -p "$STATE"; printf '%s\t%s\n' "$1" "$2" >>"$RECORD"; }
+note() { [ -d "$STATE" ] || mkdir -p "$STATE"; printf '%s\t%s\n' "$1" "$2" >>"$RECORD"; }
 
-put() { # source mode folder: a file that is not ours is kept for the day of the uninstallation
-    destination=$3/${1##*/}
-    keep_foreign "$destination"
-    note file "$destination"
-    mkdir -p "$ROOT$3"
-    cp "$1" "$ROOT$destination"
-    chmod "$2" "$ROOT$destination"
+put() { # source mode folder
+    keep_foreign "$3/${1##*/}"
+    note file "$3/${1##*/}"
+    if ! { mkdir -p "$ROOT$3" && cp "$1" "$ROOT$3/${1##*/}" && chmod "$2" "$ROOT$3/${1##*/}"; }; then
+        error "Unable to create '$3/${1##*/}' for copying."
+        failed
+    fi
 }
 
-keep_foreign() { # path
-    if [ -e "$ROOT$1" ] && [ -z "$opt_no_backup" ] && ! grep -qsF "	$1" "$RECORD"; then
+keep_foreign() { # path: a file that is not ours is kept for the day of the uninstallation
+    if [ -e "$ROOT$1" ] && [ -z "$opt_no_backup" ] && ! grep -qsxF "file	$1" "$RECORD"; then
         note kept "$1"
         mkdir -p "$STATE/kept$(dirname "$1")"
         cp -a "$ROOT$1" "$STATE/kept$1"
@@ -376,7 +369,6 @@ link() { # target path
 }
 
 install_files() {
-    phase files
     folder_of_libraries=$(library_folder)
     while read -r group mode source destination links; do
         case $group in
@@ -430,7 +422,6 @@ failed() {
 install() {
     cd "$HERE" && [ -f .manifest ] || { error "There is no driver package beside $0."; exit 1; }
     RECORD=$STATE/log.new
-    phase preflight
     log "-> Installing NVIDIA driver version $VERSION."
     check_loaded || failed
     check_nouveau || failed
@@ -439,18 +430,23 @@ install() {
         error "The installed driver is not version $VERSION: kernel modules alone would not match it."
         failed
     fi
+    end_of_phase preflight
     # What an installation that was killed left behind, then an installed copy of the same version: both are in the way of the build.
     remove_recorded "$STATE/log.new"
     if [ -z "$opt_kernel_modules_only" ] && [ "$(installed_version)" = "$VERSION" ]; then remove_recorded "$STATE/log"; fi
     [ -z "$opt_kernel_modules_only" ] || RECORD=$STATE/log
     [ -n "$opt_kernel_modules_only" ] || note version "$VERSION"
     USE_DKMS=''
-    if [ "$opt_dkms" = yes ]; then
-        if command -v dkms >/dev/null; then USE_DKMS=yes; else warn "DKMS was not found: the kernel modules are built for $KERNEL only."; fi
+    # From 550 the answer to "register with DKMS?" is yes where DKMS is present, unless --no-dkms is given.
+    if [ "$opt_dkms" = yes ] || { [ "$BRANCH" -ge 550 ] && [ "$opt_dkms" != no ]; }; then
+        if command -v dkms >/dev/null; then USE_DKMS=yes; elif [ "$opt_dkms" = yes ]; then
+            warn "DKMS was not found: the kernel modules are built for $KERNEL only."
+        fi
     fi
     # The build comes first: when it fails, the driver that is installed stays.
     if [ -z "$opt_no_kernel_modules" ]; then
         check_tools && build_modules || failed
+        end_of_phase build
     fi
     if [ -z "$opt_kernel_modules_only" ]; then
         if [ -n "$(installed_version)" ]; then
@@ -458,9 +454,13 @@ install() {
             remove_recorded "$STATE/log"
         fi
         install_files
+        end_of_phase files
     fi
     if [ -z "$opt_no_kernel_modules" ]; then
-        install_modules && load_modules || failed
+        install_modules || failed
+        end_of_phase modules
+        load_modules || failed
+        end_of_phase load
     fi
     [ "$RECORD" = "$STATE/log" ] || mv "$RECORD" "$STATE/log"
     if [ "$opt_rebuild_initramfs" = yes ] && [ -z "$ROOT" ]; then rebuild_initramfs; fi

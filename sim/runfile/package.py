@@ -141,7 +141,9 @@ def stage(payload, values, arch, nvml):
         lines.append(f"{group} {mode} {file} {destination.replace('@VERSION@', values['VERSION'])}{links}\n")
     (payload / ".manifest").write_text("".join(lines))
     for folder, (licence, banner) in FLAVOURS.items():
-        stage_modules(payload / folder, values, licence, banner.format(arch=arch, version=values["VERSION"], date=values["DATE"]))
+        stage_modules(
+            payload / folder, values, licence, banner.format(arch=arch, version=values["VERSION"], date=values["DATE"])
+        )
 
 
 def stage_modules(folder, values, licence, banner):
