@@ -169,8 +169,8 @@ def reset(sim, options):
 
 
 def check_fault(words):
-    least, most = FAULTS.get(words[0], (None, None))
-    if least is None or not least <= len(words) - 1 <= most:
+    least, most = FAULTS.get(words[0], (0, -1))
+    if not least <= len(words) - 1 <= most:
         raise Refused(f"not a fault: {' '.join(words)}\n{FAULT_HELP}")
 
 

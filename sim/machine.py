@@ -215,9 +215,9 @@ def flatten(machine):
     for key, profiles in machine["mig_profiles"].items():
         lines[f"mig.{key}.count"] = str(len(profiles))
         for number, profile in enumerate(profiles):
-            columns = [0 if value is None else value for value in profile.values()]
-            starts = columns.pop()
-            lines[f"mig.{key}.{number}"] = " ".join(str(value) for value in columns + starts)
+            *columns, starts = profile.values()
+            known = [0 if value is None else value for value in columns]
+            lines[f"mig.{key}.{number}"] = " ".join(str(value) for value in (*known, *starts))
     for gpu in machine["gpus"]:
         prefix = f"gpu.{gpu['index']}"
         facts = {key: gpu[key] for key in ("name", "uuid", "serial", "pci", "minor", "numa_node")}
