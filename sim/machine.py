@@ -193,7 +193,7 @@ def _cpus(gpu, machine):
 
 def _relations(gpu, machine):
     """How a GPU relates to every other one: topology level, and P2P status of read, write, NVLink, atomics, PCIe."""
-    relations = {"topology": {}, "p2p": {}}
+    relations: dict[str, dict] = {"topology": {}, "p2p": {}}
     for other in machine["gpus"]:
         if other is gpu:
             continue
