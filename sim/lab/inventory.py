@@ -48,6 +48,11 @@ def write(path: Path, hosts: list[Host]) -> None:
     """An inventory of `hosts` at `path`, complete in itself."""
     common = yaml.safe_load((DEFAULT.parent / "group_vars" / "all" / "connection.yml").read_text())
     common["lab_cache"] = str(cache.CACHE)
+    # written out, because Testinfra reads inventories without templating them
+    common = {
+        key: value.replace("{{ lab_cache }}", common["lab_cache"]) if isinstance(value, str) else value
+        for key, value in common.items()
+    }
     rows = {
         host.name: {"ansible_host": host.address, "lab_machine": host.machine, "lab_image": host.image}
         for host in hosts
