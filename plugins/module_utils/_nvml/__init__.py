@@ -178,7 +178,14 @@ class _Reading:
 
 
 def _put(tree, name, value):
-    """Set ``a.b.c`` in a tree of dicts; a number in the name is the index of a list that is there."""
+    """Set ``a.b.c`` in a tree of dicts; a number in the name is the index of a list that is there.
+
+    A dict's own keys may be dotted names, and are set beside what is there.
+    """
+    if isinstance(value, dict) and not name.startswith("nvlink.links."):
+        for key, part in value.items():
+            _put(tree, f"{name}.{key}", part)
+        return
     *parents, last = name.split(".")
     for part in parents:
         tree = tree.setdefault(part, {})

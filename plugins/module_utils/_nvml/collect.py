@@ -39,7 +39,9 @@ def gpu_fields(subsets):
 
 def names(subsets):
     """Dotted names of everything that a GPU's facts have, asked or not."""
-    found = [name for name, _reader in gpu_fields(subsets)]
+    found = []
+    for name, reader in gpu_fields(subsets):
+        found += [f"{name}.{key}" for key in reader.keys] if isinstance(reader, fields.Group) else [name]
     if "topology" in subsets:
         found += ["nvlink.switch_links", "nvlink.links"]
     if "mig" in subsets:
@@ -141,12 +143,12 @@ def _ask_gpu(asker, nv, index, gpu, subsets):
 
     def ask_all(wanted):
         for name, read in wanted:
-            if asker.lost < _LOST_ANSWERS:
-                answers[name] = asker.ask(index, name, lambda read=read: read(nv, gpu))
+            lost = asker.lost >= _LOST_ANSWERS
+            answers[name] = None if lost else asker.ask(index, name, lambda read=read: read(nv, gpu))
 
     ask_all(gpu_fields(subsets))
-    if "mig" in subsets and answers.get("mig.enabled") is not None:
-        ask_all(mig.FIELDS + (mig.ENABLED_FIELDS if answers["mig.enabled"] else ()))
+    if "mig" in subsets and answers["mig"]:
+        ask_all(mig.FIELDS + (mig.ENABLED_FIELDS if answers["mig"]["enabled"] else mig.DISABLED_FIELDS))
     if "topology" in subsets:
         ask_all((("nvlink.switch_links", links.switch_link_count), ("nvlink.link_count", links.link_count)))
         ask_all(

@@ -33,24 +33,39 @@ def call(name, convert=None, *arguments):
     return read
 
 
-def pick(name, index, convert=None, *arguments):
-    """A reader for one part of the sequence that an NVML function answers."""
+def sequence(name, **parts):
+    """A reader for an NVML function that answers a sequence: one value a part, in order, each with its converter."""
 
     def read(nv, gpu):
-        value = getattr(nv, name)(gpu, *arguments)[index]
-        return convert(value) if convert else value
+        answer = getattr(nv, name)(gpu)
+        return {part: _converted(convert, value) for (part, convert), value in zip(parts.items(), answer)}
 
-    return read
+    return Group(parts, read)
 
 
-def member(name, attribute, convert=None, *arguments):
-    """A reader for one member of the structure that an NVML function answers."""
+def structure(name, **parts):
+    """A reader for an NVML function that answers a structure: ``part=(member, converter)``."""
 
     def read(nv, gpu):
-        value = getattr(getattr(nv, name)(gpu, *arguments), attribute)
-        return convert(value) if convert else value
+        answer = getattr(nv, name)(gpu)
+        return {part: _converted(convert, getattr(answer, member)) for part, (member, convert) in parts.items()}
 
-    return read
+    return Group(parts, read)
+
+
+class Group:
+    """A reader whose one NVML call answers several fields: ``keys`` below the group's name."""
+
+    def __init__(self, keys, read):
+        self.keys = tuple(keys)
+        self._read = read
+
+    def __call__(self, nv, gpu):
+        return self._read(nv, gpu)
+
+
+def _converted(convert, value):
+    return convert(value) if convert else value
 
 
 def named(table):
@@ -80,30 +95,25 @@ def numbered(field, convert=None, scope=0):
     return read
 
 
-def memory(attribute):
-    """A reader for the framebuffer's numbers; the newer call tells reserved from used, the older does not know it."""
-
-    def read(nv, gpu):
-        try:
-            info = nv.nvmlDeviceGetMemoryInfo(gpu, nv.nvmlMemory_v2)
-        except nv.NVMLError as error:
-            if error.value not in (nv.NVML_ERROR_FUNCTION_NOT_FOUND, nv.NVML_ERROR_ARGUMENT_VERSION_MISMATCH):
-                raise
-            info = nv.nvmlDeviceGetMemoryInfo(gpu)
-        if not hasattr(info, attribute):
-            raise NotSupported("this driver does not tell it")
-        return values.mib(getattr(info, attribute))
-
-    return read
-
-
-def pci(attribute, convert):
-    return member("nvmlDeviceGetPciInfo", attribute, convert)
+def _memory(nv, gpu):
+    """The framebuffer in MiB; the newer call tells reserved from used, the older does not know it."""
+    try:
+        info = nv.nvmlDeviceGetMemoryInfo(gpu, nv.nvmlMemory_v2)
+    except nv.NVMLError as error:
+        if error.value not in (nv.NVML_ERROR_FUNCTION_NOT_FOUND, nv.NVML_ERROR_ARGUMENT_VERSION_MISMATCH):
+            raise
+        info = nv.nvmlDeviceGetMemoryInfo(gpu)
+    return {
+        "total_mib": values.mib(info.total),
+        "reserved_mib": values.mib(info.reserved) if hasattr(info, "reserved") else None,
+        "used_mib": values.mib(info.used),
+        "free_mib": values.mib(info.free),
+    }
 
 
 def pci_device(number):
     """NVML packs the device id above the vendor id."""
-    return "0x%04x" % (number >> 16)
+    return f"0x{number >> 16:04x}"
 
 
 def pci_subsystem(number):
@@ -111,31 +121,34 @@ def pci_subsystem(number):
     return f"0x{number & 0xFFFF:04x}:0x{number >> 16:04x}"
 
 
-def sram(attribute):
-    def read(nv, gpu):
-        status = nv.c_nvmlEccSramErrorStatus_v1_t()
-        nv.nvmlDeviceGetSramEccErrorStatus(gpu, ctypes.byref(status))
-        return getattr(status, attribute)
+_SRAM = {
+    "volatile.sram_corrected": "volatileCor",
+    "volatile.sram_uncorrected_parity": "volatileUncParity",
+    "volatile.sram_uncorrected_secded": "volatileUncSecDed",
+    "aggregate.sram_corrected": "aggregateCor",
+    "aggregate.sram_uncorrected_parity": "aggregateUncParity",
+    "aggregate.sram_uncorrected_secded": "aggregateUncSecDed",
+    "aggregate.sram_threshold_exceeded": "bThresholdExceeded",
+}
 
-    return read
+
+def _sram(nv, gpu):
+    status = nv.c_nvmlEccSramErrorStatus_v1_t()
+    nv.nvmlDeviceGetSramEccErrorStatus(gpu, ctypes.byref(status))
+    answer = {part: getattr(status, member) for part, member in _SRAM.items()}
+    answer["aggregate.sram_threshold_exceeded"] = bool(status.bThresholdExceeded)
+    return answer
 
 
-def platform(nv, gpu):
-    """Where the GPU sits in a rack-scale machine: chassis serial number, slot, tray, host."""
+_PLATFORM = ("chassis_serial_number", "slot", "tray", "host", "module")
+
+
+def _platform(nv, gpu):
+    """Where the GPU sits in a rack-scale machine."""
     info = nv.c_nvmlPlatformInfo_v2_t()
     nv.nvmlDeviceGetPlatformInfo(gpu, ctypes.byref(info))
-    return {
-        "chassis_serial_number": values.text(info.chassisSerialNumber),
-        "slot": values.number(info.slotNumber),
-        "tray": values.number(info.trayIndex),
-        "host": values.number(info.hostId),
-        "module": values.number(info.moduleId),
-    }
-
-
-def compute_capability(nv, gpu):
-    major, minor = nv.nvmlDeviceGetCudaComputeCapability(gpu)
-    return {"major": major, "minor": minor}
+    numbers = (info.slotNumber, info.trayIndex, info.hostId, info.moduleId)
+    return dict(zip(_PLATFORM, [values.text(info.chassisSerialNumber)] + [values.number(each) for each in numbers]))
 
 
 def clock_reasons(nv, gpu):
@@ -147,14 +160,6 @@ def clock_reasons(nv, gpu):
         if error.value != nv.NVML_ERROR_FUNCTION_NOT_FOUND:
             raise
     return values.reasons(nv.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
-
-
-def rows(index, convert=None):
-    return pick("nvmlDeviceGetRemappedRows", index, convert)
-
-
-def histogram(attribute):
-    return member("nvmlDeviceGetRowRemapperHistogram", attribute)
 
 
 def retired_pages(cause):
@@ -180,7 +185,15 @@ def _clocks():
 
 
 #: The address comes first: it names the GPU in every report about it.
-ADDRESS = ("pci.address", pci("busId", values.address))
+ADDRESS = (
+    "pci",
+    structure(
+        "nvmlDeviceGetPciInfo",
+        address=("busId", values.address),
+        device=("pciDeviceId", pci_device),
+        subsystem=("pciSubSystemId", pci_subsystem),
+    ),
+)
 
 FIELDS = (
     ADDRESS,
@@ -193,7 +206,7 @@ FIELDS = (
     ("module_id", call("nvmlDeviceGetModuleId", values.number)),
     ("brand", call("nvmlDeviceGetBrand", named(values.BRANDS))),
     ("architecture", call("nvmlDeviceGetArchitecture", named(values.ARCHITECTURES))),
-    ("compute_capability", compute_capability),
+    ("compute_capability", sequence("nvmlDeviceGetCudaComputeCapability", major=None, minor=None)),
     ("versions.vbios", call("nvmlDeviceGetVbiosVersion", values.text)),
     ("versions.gsp_firmware", call("nvmlDeviceGetGspFirmwareVersion", values.text)),
     ("versions.inforom.image", call("nvmlDeviceGetInforomImageVersion", values.text)),
@@ -201,52 +214,49 @@ FIELDS = (
     ("versions.inforom.ecc", call("nvmlDeviceGetInforomVersion", values.text, 1)),
     ("versions.inforom.power", call("nvmlDeviceGetInforomVersion", values.text, 2)),
     ("virtualization_mode", call("nvmlDeviceGetVirtualizationMode", named(values.VIRTUALIZATION_MODES))),
-    ("platform", platform),
-    ("pci.device", pci("pciDeviceId", pci_device)),
-    ("pci.subsystem", pci("pciSubSystemId", pci_subsystem)),
+    ("platform", Group(_PLATFORM, _platform)),
     ("pci.link.generation", call("nvmlDeviceGetCurrPcieLinkGeneration")),
     ("pci.link.max_generation", call("nvmlDeviceGetMaxPcieLinkGeneration")),
     ("pci.link.gpu_max_generation", call("nvmlDeviceGetGpuMaxPcieLinkGeneration")),
     ("pci.link.width", call("nvmlDeviceGetCurrPcieLinkWidth")),
     ("pci.link.max_width", call("nvmlDeviceGetMaxPcieLinkWidth")),
     ("pci.replay_count", call("nvmlDeviceGetPcieReplayCounter")),
-    ("bar1.total_mib", member("nvmlDeviceGetBAR1MemoryInfo", "bar1Total", values.mib)),
-    ("bar1.used_mib", member("nvmlDeviceGetBAR1MemoryInfo", "bar1Used", values.mib)),
-    ("memory.total_mib", memory("total")),
-    ("memory.reserved_mib", memory("reserved")),
-    ("memory.used_mib", memory("used")),
-    ("memory.free_mib", memory("free")),
-    ("ecc.enabled", pick("nvmlDeviceGetEccMode", 0, values.flag)),
-    ("ecc.pending", pick("nvmlDeviceGetEccMode", 1, values.flag)),
+    (
+        "bar1",
+        structure(
+            "nvmlDeviceGetBAR1MemoryInfo", total_mib=("bar1Total", values.mib), used_mib=("bar1Used", values.mib)
+        ),
+    ),
+    ("memory", Group(("total_mib", "reserved_mib", "used_mib", "free_mib"), _memory)),
+    ("ecc", sequence("nvmlDeviceGetEccMode", enabled=bool, pending=bool)),
+    ("ecc", Group(_SRAM, _sram)),
     ("ecc.volatile.corrected", call("nvmlDeviceGetTotalEccErrors", None, _CORRECTED, _VOLATILE)),
     ("ecc.volatile.uncorrected", call("nvmlDeviceGetTotalEccErrors", None, _UNCORRECTED, _VOLATILE)),
     ("ecc.volatile.dram_corrected", call("nvmlDeviceGetMemoryErrorCounter", None, _CORRECTED, _VOLATILE, _DRAM)),
     ("ecc.volatile.dram_uncorrected", call("nvmlDeviceGetMemoryErrorCounter", None, _UNCORRECTED, _VOLATILE, _DRAM)),
-    ("ecc.volatile.sram_corrected", sram("volatileCor")),
-    ("ecc.volatile.sram_uncorrected_parity", sram("volatileUncParity")),
-    ("ecc.volatile.sram_uncorrected_secded", sram("volatileUncSecDed")),
     ("ecc.aggregate.corrected", call("nvmlDeviceGetTotalEccErrors", None, _CORRECTED, _AGGREGATE)),
     ("ecc.aggregate.uncorrected", call("nvmlDeviceGetTotalEccErrors", None, _UNCORRECTED, _AGGREGATE)),
     ("ecc.aggregate.dram_corrected", call("nvmlDeviceGetMemoryErrorCounter", None, _CORRECTED, _AGGREGATE, _DRAM)),
     ("ecc.aggregate.dram_uncorrected", call("nvmlDeviceGetMemoryErrorCounter", None, _UNCORRECTED, _AGGREGATE, _DRAM)),
-    ("ecc.aggregate.sram_corrected", sram("aggregateCor")),
-    ("ecc.aggregate.sram_uncorrected_parity", sram("aggregateUncParity")),
-    ("ecc.aggregate.sram_uncorrected_secded", sram("aggregateUncSecDed")),
-    ("ecc.aggregate.sram_threshold_exceeded", lambda nv, gpu: bool(sram("bThresholdExceeded")(nv, gpu))),
-    ("remapped_rows.corrected", rows(0)),
-    ("remapped_rows.uncorrected", rows(1)),
-    ("remapped_rows.pending", rows(2, values.flag)),
-    ("remapped_rows.failure", rows(3, values.flag)),
-    ("remapped_rows.banks.max", histogram("max")),
-    ("remapped_rows.banks.high", histogram("high")),
-    ("remapped_rows.banks.partial", histogram("partial")),
-    ("remapped_rows.banks.low", histogram("low")),
-    ("remapped_rows.banks.none", histogram("none")),
-    ("repair.channel_pending", pick("nvmlDeviceGetRepairStatus", 0, values.flag)),
-    ("repair.tpc_pending", pick("nvmlDeviceGetRepairStatus", 1, values.flag)),
+    (
+        "remapped_rows",
+        sequence("nvmlDeviceGetRemappedRows", corrected=None, uncorrected=None, pending=bool, failure=bool),
+    ),
+    (
+        "remapped_rows.banks",
+        structure(
+            "nvmlDeviceGetRowRemapperHistogram",
+            max=("max", None),
+            high=("high", None),
+            partial=("partial", None),
+            low=("low", None),
+            none=("none", None),
+        ),
+    ),
+    ("repair", sequence("nvmlDeviceGetRepairStatus", channel_pending=bool, tpc_pending=bool)),
     ("retired_pages.single_bit", retired_pages(0)),
     ("retired_pages.double_bit", retired_pages(1)),
-    ("retired_pages.pending", call("nvmlDeviceGetRetiredPagesPendingStatus", values.flag)),
+    ("retired_pages.pending", call("nvmlDeviceGetRetiredPagesPendingStatus", bool)),
     ("power.draw_w", call("nvmlDeviceGetPowerUsage", values.watts)),
     ("power.average_w", numbered(185, values.watts)),
     ("power.instant_w", numbered(186, values.watts)),
@@ -256,8 +266,10 @@ FIELDS = (
     ("power.limit_w", call("nvmlDeviceGetPowerManagementLimit", values.watts)),
     ("power.default_limit_w", call("nvmlDeviceGetPowerManagementDefaultLimit", values.watts)),
     ("power.enforced_limit_w", call("nvmlDeviceGetEnforcedPowerLimit", values.watts)),
-    ("power.min_limit_w", pick("nvmlDeviceGetPowerManagementLimitConstraints", 0, values.watts)),
-    ("power.max_limit_w", pick("nvmlDeviceGetPowerManagementLimitConstraints", 1, values.watts)),
+    (
+        "power",
+        sequence("nvmlDeviceGetPowerManagementLimitConstraints", min_limit_w=values.watts, max_limit_w=values.watts),
+    ),
     ("temperature.gpu_c", call("nvmlDeviceGetTemperature", None, 0)),
     ("temperature.memory_c", numbered(82)),
     ("temperature.margin_c", call("nvmlDeviceGetMarginTemperature")),
@@ -272,10 +284,12 @@ FIELDS = (
     *_clocks(),
     ("clocks.event_reasons", clock_reasons),
     ("performance_state", call("nvmlDeviceGetPerformanceState", values.number)),
-    ("utilization.gpu_percent", member("nvmlDeviceGetUtilizationRates", "gpu")),
-    ("utilization.memory_percent", member("nvmlDeviceGetUtilizationRates", "memory")),
+    (
+        "utilization",
+        structure("nvmlDeviceGetUtilizationRates", gpu_percent=("gpu", None), memory_percent=("memory", None)),
+    ),
     ("compute_mode", call("nvmlDeviceGetComputeMode", named(values.COMPUTE_MODES))),
-    ("persistence_mode", call("nvmlDeviceGetPersistenceMode", values.flag)),
+    ("persistence_mode", call("nvmlDeviceGetPersistenceMode", bool)),
     ("recovery_action", numbered(230, named(values.RECOVERY_ACTIONS))),
     ("affinity.cpus", cpu_affinity),
     ("affinity.memory_nodes", memory_affinity),

@@ -6,7 +6,7 @@
 import ctypes
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvml import values
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvml.fields import field_value
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvml.fields import Group, field_value
 
 _LINK_COUNT, _SWITCH_LINK_COUNT = 91, 147
 _SPEED = 164
@@ -36,7 +36,7 @@ class _FabricInfo(ctypes.Structure):
 _FABRIC_VERSIONS = (0x03000028, 0x02000024)
 
 
-def fabric(nv, gpu):
+def _fabric(nv, gpu):
     """The GPU's place in the fabric; newer structure versions are refused by older drivers, so step down."""
     for version in _FABRIC_VERSIONS:
         info = _FabricInfo(version=version)
@@ -61,6 +61,9 @@ def fabric(nv, gpu):
 
 def _uuid_parts(digits):
     return digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
+
+
+fabric = Group(("state", "status_code", "clique_id", "cluster_uuid", "health_mask", "health_summary"), _fabric)
 
 
 def link_count(nv, gpu):

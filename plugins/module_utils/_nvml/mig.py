@@ -6,7 +6,7 @@
 import ctypes
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvml import values
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvml.fields import member, pick
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvml.fields import sequence
 
 #: Profile enumerations grow with the driver: ask until it calls one an invalid argument, and no further than this.
 _PROFILE_LIMIT = 64
@@ -132,7 +132,7 @@ def devices(nv, gpu):
                 "compute_instance_id": nv.nvmlDeviceGetComputeInstanceId(device),
                 "memory_mib": _or_none(nv, lambda device=device: nv.nvmlDeviceGetAttributes(device).memorySizeMB),
                 "multiprocessors": _or_none(
-                    nv, lambda device=device: member("nvmlDeviceGetAttributes", "multiprocessorCount")(nv, device)
+                    nv, lambda device=device: nv.nvmlDeviceGetAttributes(device).multiprocessorCount
                 ),
             }
         )
@@ -150,13 +150,12 @@ def _or_none(nv, read):
 
 
 #: A GPU that does not support these knows no MIG, and is not asked further.
-MODE_FIELDS = (
-    ("mig.enabled", pick("nvmlDeviceGetMigMode", 0, values.flag)),
-    ("mig.pending", pick("nvmlDeviceGetMigMode", 1, values.flag)),
-)
+MODE_FIELDS = (("mig", sequence("nvmlDeviceGetMigMode", enabled=bool, pending=bool)),)
 FIELDS = (
     ("mig.profiles", profiles),
     ("mig.max_devices", lambda nv, gpu: nv.nvmlDeviceGetMaxMigDeviceCount(gpu)),
 )
+#: Without MIG mode there are none, and drivers differ in what they answer.
+DISABLED_FIELDS = (("mig.instances", lambda nv, gpu: []), ("mig.devices", lambda nv, gpu: []))
 #: Asked only while MIG mode is on.
 ENABLED_FIELDS = (("mig.instances", instances), ("mig.devices", devices))

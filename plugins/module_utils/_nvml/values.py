@@ -93,10 +93,6 @@ def number(value):
     return None if value in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) else value
 
 
-def flag(value):
-    return bool(value)
-
-
 def mib(octets):
     octets = number(octets)
     return None if octets is None else octets >> 20
