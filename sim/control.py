@@ -153,10 +153,13 @@ def reset(sim, options):
     """Reset GPUs: pending modes take effect, MIG instances go."""
     with sim.locked():
         state = sim.state()
-        for gpu in sim.machine()["gpus"]:
+        chosen = [
+            gpu for gpu in sim.machine()["gpus"] if options.gpu in ("all", str(gpu["index"]), gpu["uuid"], gpu["pci"])
+        ]
+        if not chosen:
+            raise Refused(f"no such GPU: {options.gpu}")
+        for gpu in chosen:
             index = gpu["index"]
-            if options.gpu not in ("all", str(index), gpu["uuid"], gpu["pci"]):
-                continue
             if sim.clients(index):
                 raise Refused(f"GPU {index} is in use by {sim.clients(index)}")
             if ["lost", str(index)] in sim.faults():
