@@ -17,8 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NVML = HERE.parent / "nvml" / "build" / "libnvidia-ml.so"
 
-# Published data-centre versions and roughly when they were built (shown in /proc/driver/nvidia/version). Other versions build
-# too, with the date of the newest known one.
+# Published data-centre versions and roughly when they were built (shown in /proc/driver/nvidia/version). Other versions
+# build too, with the date of the newest known one.
 KNOWN_VERSIONS = {
     "535.129.03": "Thu Oct 19 18:56:32 UTC 2023",
     "550.127.08": "Tue Oct 29 21:50:25 UTC 2024",
@@ -169,7 +169,8 @@ def supported_gpus(number):
 
 def samples():
     """The archive with examples for the persistence daemon: documentation, nothing that is installed by itself."""
-    unit = b"[Unit]\nDescription=NVIDIA Persistence Daemon (sample)\n\n[Service]\nType=forking\nExecStart=/usr/bin/nvidia-persistenced --user @USER@\n"
+    unit = b"[Unit]\nDescription=NVIDIA Persistence Daemon (sample)\n\n[Service]\nType=forking\n"
+    unit += b"ExecStart=/usr/bin/nvidia-persistenced --user @USER@\n"
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:bz2") as archive:
         entry = tarfile.TarInfo("nvidia-persistenced-init/systemd/nvidia-persistenced.service.template")

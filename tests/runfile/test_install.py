@@ -238,6 +238,7 @@ def test_supported_gpus_mark_the_open_flavour(host, package):
     assert "kernelopen" not in chips["0x1DB6"]["features"]
 
 
+@pytest.mark.slow
 def test_modules_compile_against_real_headers(building_host, package):
     host = building_host
     result = host.install(package(OLD), "--kernel-module-type=proprietary")
@@ -263,6 +264,7 @@ def test_modules_compile_against_real_headers(building_host, package):
     assert {"NVreg_EnableGpuFirmware", "NVreg_RegistryDwords"} <= set(re.split(r"[\n:]", parameters.stdout))
 
 
+@pytest.mark.slow
 def test_dkms_builds_upgrades_and_uninstalls(dkms_host, package):
     host = dkms_host
     for version in (OLD, NEW):
