@@ -98,7 +98,7 @@ def _pids(host, unit):
 def holders(host):
     """Who holds the driver.
 
-    :returns: ``{modules: {name: {holders: [str], references: int|None}}, processes: [process], hidden_processes: int}``.
+    :returns: ``{modules: {name: {holders, references: int|None}}, processes: [process], hidden_processes: int}``.
         A process is what :func:`process` tells plus ``devices``, the device files that it has open.
         ``hidden_processes`` is the number of processes that could not be looked into (not 0 without root).
     """

@@ -10,20 +10,15 @@ short_description: Gather facts about the GPUs of a host, their driver and what 
 version_added: 0.1.0
 description:
   - Gathers what is true about a GPU host as C(ansible_facts.gpu), in typed values with the unit in the name. What
-    could not be had is V(null);
-    RV(ansible_facts.gpu.errors) says why.
+    could not be had is V(null); RV(ansible_facts.gpu.errors) says why.
   - Needs nothing on the host but Python. Kernel, PCI, driver, DKMS, package and service facts are read from files. It
-    works without a driver,
-    without GPUs and without systemd.
+    works without a driver, without GPUs and without systemd.
   - Asks the driver's management library (NVML) in a child process under one deadline. A lost, hung or crashed GPU
-    gives partial facts that name
-    it, and a successful module.
+    gives partial facts that name it, and a successful module.
   - The controller's copy of the Python package C(nvidia-ml-py) is sent along and executed from memory; the host needs
-    no copy. Without one on the
-    controller, the host's own is used.
+    no copy. Without one on the controller, the host's own is used.
   - Without root it gathers what it may read, and says in RV(ansible_facts.gpu.unreadable) and
-    RV(ansible_facts.gpu.holders.hidden_processes) what
-    it could not.
+    RV(ansible_facts.gpu.holders.hidden_processes) what it could not.
 author:
   - The gpufleet.metal authors (@gpufleet)
 attributes:
@@ -102,8 +97,7 @@ ansible_facts:
         errors:
           description:
             - What NVML should have told and did not, each with C(gpu) (index, or null), C(address), C(field), C(code)
-              (NVML's number, or null) and
-              C(reason).
+              (NVML's number, or null) and C(reason).
             - What a GPU or driver does not have is no error; see C(unsupported) of each GPU.
           type: list
           elements: dict
@@ -119,18 +113,16 @@ ansible_facts:
         kernel:
           description:
             - C(running), C(default) (str, null when unknown), C(cmdline), C(installed) (list of C(release),
-              C(headers), C(compiler) with C(text),
-              C(family) and C(major), C(initramfs)), C(secure_boot) (V(enabled), V(disabled), V(unsupported),
-                V(unknown)), C(sig_enforce) (bool or
-              null), C(lockdown) (V(none), V(integrity), V(confidentiality) or null), C(initramfs_tool)
-                (V(initramfs-tools), V(dracut) or null).
+              C(headers), C(compiler) with C(text), C(family) and C(major), C(initramfs)), C(secure_boot) (V(enabled),
+              V(disabled), V(unsupported), V(unknown)), C(sig_enforce) (bool or null), C(lockdown) (V(none),
+              V(integrity), V(confidentiality) or null), C(initramfs_tool) (V(initramfs-tools), V(dracut) or null).
           type: dict
         pci:
           description:
             - C(gpus), C(nvswitches) and C(iommu) (C(enabled), C(translation)) from sysfs.
             - A GPU has C(address), C(device), C(subsystem), C(class), C(model), C(architecture), C(driver), C(link)
-              and C(upstream) (C(width),
-              C(max_width) in lanes, C(speed_gts), C(max_speed_gts) in GT/s), C(numa_node), C(iommu_group), C(acs).
+              and C(upstream) (C(width), C(max_width) in lanes, C(speed_gts), C(max_speed_gts) in GT/s), C(numa_node),
+              C(iommu_group), C(acs).
           type: dict
         nouveau:
           description: C(loaded), C(builtin) and C(gpus), the addresses that it drives.
@@ -138,10 +130,9 @@ ansible_facts:
         driver:
           description:
             - C(loaded) (C(version), C(flavour) V(open) or V(proprietary)), C(library) and C(libraries) (C(version),
-              C(path)), C(modules) (kernel
-              release to version on disk), C(dkms) rows, C(packages), C(provenance) (V(packages), V(runfile), V(mixed),
-                V(unknown)), C(parameters)
-              (C(asked), C(in_force)), C(match) (V(match), V(mismatch), V(unloaded), V(absent)).
+              C(path)), C(modules) (kernel release to version on disk), C(dkms) rows, C(packages), C(provenance)
+              (V(packages), V(runfile), V(mixed), V(unknown)), C(parameters) (C(asked), C(in_force)), C(match)
+              (V(match), V(mismatch), V(unloaded), V(absent)).
           type: dict
         nvml:
           description: What the driver's library answers.
@@ -169,8 +160,7 @@ ansible_facts:
               description:
                 - One entry a GPU, in NVML's order. Every field may be null.
                 - Sizes are in MiB, power in W, temperatures in degrees Celsius, clocks in MHz, as the names say.
-                  Margins are degrees below the
-                  slowdown temperature.
+                  Margins are degrees below the slowdown temperature.
               type: list
               elements: dict
               contains:
@@ -224,8 +214,7 @@ ansible_facts:
                 pci:
                   description:
                     - C(address), C(device), C(subsystem) (str, as in the PCI facts), C(link) (C(generation),
-                      C(max_generation),
-                      C(gpu_max_generation), C(width), C(max_width) (int)), C(replay_count) (int).
+                      C(max_generation), C(gpu_max_generation), C(width), C(max_width) (int)), C(replay_count) (int).
                   type: dict
                 bar1:
                   description: C(total_mib), C(used_mib) (int).
@@ -236,10 +225,8 @@ ansible_facts:
                 ecc:
                   description:
                     - C(enabled), C(pending) (bool), and error counts (int) in C(volatile) (since the driver's load)
-                      and C(aggregate) (of a lifetime),
-                      C(corrected), C(uncorrected), C(dram_corrected), C(dram_uncorrected), C(sram_corrected),
-                        C(sram_uncorrected_parity),
-                      C(sram_uncorrected_secded).
+                      and C(aggregate) (of a lifetime), C(corrected), C(uncorrected), C(dram_corrected),
+                      C(dram_uncorrected), C(sram_corrected), C(sram_uncorrected_parity), C(sram_uncorrected_secded).
                   type: dict
                 remapped_rows:
                   description: C(corrected), C(uncorrected) (int), C(pending), C(failure) (bool), C(banks) by spare
@@ -254,8 +241,8 @@ ansible_facts:
                 power:
                   description:
                     - C(draw_w), C(average_w), C(instant_w), C(module_average_w), C(module_instant_w),
-                      C(memory_average_w), C(limit_w),
-                      C(default_limit_w), C(enforced_limit_w), C(min_limit_w), C(max_limit_w) (float).
+                      C(memory_average_w), C(limit_w), C(default_limit_w), C(enforced_limit_w), C(min_limit_w),
+                      C(max_limit_w) (float).
                   type: dict
                 temperature:
                   description: C(gpu_c), C(memory_c), C(margin_c) (int), C(thresholds) and C(margin_thresholds).
@@ -263,8 +250,7 @@ ansible_facts:
                 clocks:
                   description:
                     - C(current) and C(max) (C(graphics_mhz), C(sm_mhz), C(memory_mhz), C(video_mhz)), C(applications),
-                      C(max_customer_boost_mhz)
-                      (int), C(event_reasons) (list of str).
+                      C(max_customer_boost_mhz) (int), C(event_reasons) (list of str).
                   type: dict
                 performance_state:
                   description: Performance state, 0 is the highest.
@@ -290,8 +276,7 @@ ansible_facts:
                     - C(enabled), C(pending) (bool); with the subset V(mig) also C(max_devices) (int), C(profiles),
                       C(instances) and C(devices).
                     - A profile has C(enum), C(id), C(name), C(slices), C(max_instances), C(remaining),
-                      C(multiprocessors), C(memory_mib), engine
-                      counts, and C(placements) (C(size), C(starts)).
+                      C(multiprocessors), C(memory_mib), engine counts, and C(placements) (C(size), C(starts)).
                     - An instance has C(id), C(profile_id), C(placement) (C(start), C(size)), C(compute_instances)
                       (C(id), C(profile_id)).
                     - A device has C(uuid), C(name), C(gpu_instance_id), C(compute_instance_id), C(memory_mib),
@@ -300,34 +285,31 @@ ansible_facts:
                 fabric:
                   description:
                     - C(state) (V(not_supported), V(not_started), V(in_progress), V(completed)), C(status_code),
-                      C(clique_id), C(health_mask) (int),
-                      C(cluster_uuid), C(health_summary) (str). With the subset V(topology).
+                      C(clique_id), C(health_mask) (int), C(cluster_uuid), C(health_summary) (str). With the subset
+                      V(topology).
                   type: dict
                 nvlink:
                   description:
                     - C(switch_links) (int) and C(links), each C(link), C(active), C(speed_mb_s) (MB/s per direction),
-                      C(version), C(remote)
-                      (C(type), C(address)), C(errors) (counts). With the subset V(topology).
+                      C(version), C(remote) (C(type), C(address)), C(errors) (counts). With the subset V(topology).
                   type: dict
                 processes:
                   description:
                     - Processes on this GPU, each C(pid), C(type) (V(compute), V(graphics), V(mps)), C(memory_mib),
-                      C(gpu_instance_id),
-                      C(compute_instance_id), C(name), C(unit), C(container). With the subset V(processes).
+                      C(gpu_instance_id), C(compute_instance_id), C(name), C(unit), C(container). With the subset
+                      V(processes).
                   type: list
                   elements: dict
         topology:
           description:
             - Square matrices in the order of C(gpus) (addresses). C(ancestor) is what two GPUs have in common
-              (V(internal), V(single), V(multiple),
-              V(hostbridge), V(node), V(system)); C(p2p) has C(read), C(write), C(nvlink), C(atomics), C(pci), V(ok) or
-                why not. The diagonal is null.
+              (V(internal), V(single), V(multiple), V(hostbridge), V(node), V(system)); C(p2p) has C(read), C(write),
+              C(nvlink), C(atomics), C(pci), V(ok) or why not. The diagonal is null.
           type: dict
         services:
           description:
             - Units on this host that use or configure the driver, each C(unit), C(path), C(enabled), C(masked) (bool),
-              C(active) (bool, null when
-              systemd does not run here), C(pids).
+              C(active) (bool, null when systemd does not run here), C(pids).
             - Read from unit files and control groups. A one-shot unit that has finished has no process and is not
               V(active).
           type: list
@@ -335,9 +317,8 @@ ansible_facts:
         holders:
           description:
             - C(modules) (C(holders), C(references) (null when the driver does not count)), C(processes) that have a
-              device file of the driver open
-              (C(pid), C(name), C(unit), C(container), C(devices)), C(hidden_processes) (how many could not be looked
-                into).
+              device file of the driver open (C(pid), C(name), C(unit), C(container), C(devices)), C(hidden_processes)
+              (how many could not be looked into).
           type: dict
 """
 
