@@ -106,8 +106,9 @@ def test_options_that_came_with_a_branch(option, first):
 @pytest.mark.parametrize("version", sorted(KNOWN_VERSIONS))
 def test_options_every_branch_knows(version):
     common = """
-    silent ui no-questions accept-license dkms no-opengl-files no-nouveau-check tmpdir kernel-name log-file-name uninstall
-    concurrency-level no-x-check no-cc-version-check no-distro-scripts kernel-module-build-directory no-drm no-peermem
+    silent ui no-questions accept-license dkms no-opengl-files no-nouveau-check tmpdir kernel-name log-file-name
+    uninstall concurrency-level no-x-check no-cc-version-check no-distro-scripts kernel-module-build-directory no-drm
+    no-peermem
     """
     assert set(common.split()) <= names(version)
 

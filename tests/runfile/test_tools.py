@@ -8,6 +8,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,12 +27,15 @@ def tools(package, tmp_path_factory):
 
 
 @pytest.fixture
-def machine(tools, tmp_path_factory):
+def machine(tools, request):
     """machine(name) -> run(tool, *arguments) on a booted machine of that name"""
     simulated.build("all")
 
     def boot(name):
-        root = tmp_path_factory.mktemp("machine")
+        # Not below pytest's own folder: nobody, whom the persistence daemon becomes, could not get there.
+        folder = tempfile.TemporaryDirectory(prefix="gpufleet-")
+        request.addfinalizer(folder.cleanup)
+        root = Path(folder.name)
         root.chmod(0o755)
         env = {**os.environ, **simulated.place(root, name, simulated.SOURCES / "build" / "libnvidia-ml.so")}
 
