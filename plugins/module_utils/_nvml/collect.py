@@ -69,7 +69,7 @@ class Asker:
                 self._emit("unsupported", gpu, name)
             else:
                 self._emit("error", gpu, name, error.value, str(error))
-        except fields.NotSupported:
+        except (fields.NotSupported, AttributeError):  # the second: a binding that is older than the field
             self._emit("unsupported", gpu, name)
         # bindings differ in signatures and a driver may answer anything; one field must not take the others along
         except Exception as error:
