@@ -126,11 +126,18 @@ def _look(host, tool, image, record):
 
 
 def remember(host, images):
-    """Record what images (from :func:`read`) hold. Only for code that changes the host: a plan leaves no trace."""
-    record = {}
+    """Record what images (from :func:`read`) hold. Only for code that changes the host: a plan leaves no trace.
+
+    An image that has changed since it was looked into is left out, one that is gone is dropped.
+    """
+    record = {path: entry for path, entry in _record(host).items() if host.exists(path)}
     for image in images:
         stat = host.stat(image["path"])
-        if stat is not None and image["holds"] is not None:
+        if (
+            stat is not None
+            and image["holds"]
+            and (stat.st_size, stat.st_mtime_ns) == (image["size"], image["mtime_ns"])
+        ):
             record[image["path"]] = dict(image["holds"], key=_identity(stat))
     if record != _record(host):
         host.write(RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
@@ -202,14 +209,15 @@ def rebuilt(host, tool, images, proven):
     :param proven: ``proven(image) -> str``: why a rebuilt image is not good, or an empty string.
     :raises ConcernError: when the tool fails or its result is not proven.
     """
-    kept = []
+    kept, results = [], []
     try:
         for image in images:
             kept.append(image)
             if image["size"] is not None:
                 _keep(host, image)
             _build(host, tool, image)
-            problem = proven(_look(host, tool, {key: image[key] for key in ("release", "path", "kind")}, {}))
+            results.append(_look(host, tool, {key: image[key] for key in ("release", "path", "kind")}, {}))
+            problem = proven(results[-1])
             if problem:
                 raise ConcernError(
                     "%s was rebuilt for kernel %s, but %s. Check that %s is allowed to write it "
@@ -223,6 +231,7 @@ def rebuilt(host, tool, images, proven):
         raise
     for image in kept:
         host.remove(image["path"] + PREVIOUS_SUFFIX)
+    remember(host, results)
 
 
 def _keep(host, image):

@@ -5,6 +5,8 @@
 
 import re
 
+from ansible_collections.gpufleet.metal.plugins.module_utils import _packages
+
 _EFI = "/sys/firmware/efi"
 _SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _INITRAMFS = ("/boot/initrd.img-%s", "/boot/initramfs-%s.img", "/boot/initrd-%s")
@@ -197,6 +199,10 @@ def _initramfs_tool(host):
         "dracut": any(host.exists(path + "dracut") for path in ("/usr/bin/", "/usr/sbin/", "/sbin/")),
     }
     if all(present.values()):
+        # each package brings the hook; one that was removed leaves its hook and part of its programs behind
+        owners = [tool for tool in present if tool in _packages.installed(host)]
+        if len(owners) == 1:
+            return owners[0]
         hooked = host.exists("/etc/kernel/postinst.d/dracut") and not host.exists(
             "/etc/kernel/postinst.d/initramfs-tools"
         )

@@ -181,7 +181,7 @@ class Nouveau(Concern):
         self._reload_crash_kernel(host, images)
         if blocked:
             self._unload(host, state)
-        _initramfs.remember(host, _initramfs.read(host)["images"])
+        _initramfs.remember(host, initramfs["images"])
 
     def _reload_crash_kernel(self, host, images):
         """The crash kernel's image is in memory already: load the new one, where the service runs (A5)."""

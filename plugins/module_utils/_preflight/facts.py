@@ -29,13 +29,15 @@ TRUSTED_KEYS = (
     "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23",
     "/sys/firmware/efi/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f",
 )
+#: A GPU bound to this driver belongs to a virtual machine.
+PASSTHROUGH_DRIVER = "vfio-pci"
 INSTALLERS = re.compile(r"NVIDIA-Linux-[^/\0]*\.run|nvidia-installer")
 
 
 def read(host, desired, probe=False):
     """Everything the checks judge: a dict; the code below names its keys, the readers' documentation their shapes."""
     kernel = _kernel.read(host)
-    driver = wanted(desired, "nvidia_driver")
+    driver = wanted(desired, "nvidia_driver") if own_gpus(host) else None
     targets = build.targets(kernel)
     return {
         "python": list(sys.version_info[:2]),
@@ -59,6 +61,7 @@ def read(host, desired, probe=False):
         ),
         "missing_packages": candidates(host, build.missing_packages(host, kernel, targets)) if driver else {},
         "pci": _pci.read(host),
+        "own_gpus": own_gpus(host),
         "driver": _driver_facts.read(host),
         "users": unload.read(host),
         "in_kernel_drivers": [module for module in _nouveau.MODULES if host.exists("/sys/module/" + module)],
@@ -68,6 +71,11 @@ def read(host, desired, probe=False):
         "space": space(host, desired, targets),
         "tmpdir": tmpdir(host, driver["tmpdir"], probe) if driver else None,
     }
+
+
+def own_gpus(host):
+    """The GPUs that a driver on this host would drive: not those handed to virtual machines."""
+    return [gpu for gpu in _pci.read(host)["gpus"] if gpu["driver"] != PASSTHROUGH_DRIVER]
 
 
 def os_release(host):
@@ -147,6 +155,7 @@ def needs(host, desired, targets):
     """path -> bytes that the wanted changes will write there; empty for what is done already."""
     needed = {}
     driver, nouveau = wanted(desired, "nvidia_driver"), wanted(desired, "nouveau")
+    driver = driver if own_gpus(host) else None
     library = _driver_facts.read(host)["library"]
     if driver and (library is None or library["version"] != driver["version"]):
         needed = {
@@ -182,7 +191,7 @@ def tmpdir(host, path, probe):
         inside = point and (path + "/").startswith(point.rstrip("/") + "/")
         # a later mount on the same point hides the earlier one
         if inside and len(point) >= len(mount["mount"] or ""):
-            mount = {"mount": point, "options": fields[3].split(",")}
+            mount = {"mount": point, "options": [word for word in fields[3].split(",") if "=" not in word]}
     return dict(mount, path=path, probe=probe_exec(host, existing(host, path)) if probe else None)
 
 

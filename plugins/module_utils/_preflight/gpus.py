@@ -6,17 +6,6 @@
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import flavour, unload
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import finding, wanted
 
-PASSTHROUGH_DRIVER = "vfio-pci"
-
-
-def _split(facts):
-    """(GPUs of this host, GPUs handed to virtual machines)."""
-    every = facts["pci"]["gpus"]
-    return (
-        [gpu for gpu in every if gpu["driver"] != PASSTHROUGH_DRIVER],
-        [gpu for gpu in every if gpu["driver"] == PASSTHROUGH_DRIVER],
-    )
-
 
 def _replaces(facts, driver):
     """True when another driver than the wanted one is on the host."""
@@ -49,7 +38,8 @@ def gpu_count(facts, desired, options):
 
 def passthrough(facts, desired, options):
     """A GPU bound to vfio-pci belongs to a virtual machine and is never unbound (B15)."""
-    _own, given = _split(facts)
+    own = facts["own_gpus"]
+    given = [gpu for gpu in facts["pci"]["gpus"] if gpu not in own]
     if not given or not wanted(desired, "nvidia_driver"):
         return None
     evidence = "bound to vfio-pci: %s" % ", ".join(gpu["address"] for gpu in given)
@@ -67,7 +57,7 @@ def passthrough(facts, desired, options):
 
 def generation(facts, desired, options):
     """Every GPU must be driven by the wanted branch, and all of them by one flavour of its modules (B14)."""
-    driver, (own, _given) = wanted(desired, "nvidia_driver"), _split(facts)
+    driver, own = wanted(desired, "nvidia_driver"), facts["own_gpus"]
     if not driver or not own:
         return None
     kinds = ", ".join(sorted({"%s (%s)" % (gpu["model"] or gpu["device"], gpu["architecture"]) for gpu in own}))

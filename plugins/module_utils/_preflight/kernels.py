@@ -9,8 +9,8 @@ BUILD_TOOLS = ("dkms", "make")
 
 
 def _builds(facts, desired):
-    """True when modules will be built: a driver is wanted, and a GPU is there to be driven."""
-    return wanted(desired, "nvidia_driver") is not None and bool(facts["pci"]["gpus"])
+    """True when modules will be built: a driver is wanted, and this host has a GPU for it."""
+    return wanted(desired, "nvidia_driver") is not None and bool(facts["own_gpus"])
 
 
 def _target_kernels(facts):

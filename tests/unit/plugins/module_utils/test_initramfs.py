@@ -4,6 +4,7 @@
 
 import pytest
 
+from ansible_collections.gpufleet.metal.plugins.module_utils import _initramfs
 from ansible_collections.gpufleet.metal.plugins.module_utils._initramfs import parse_listing
 
 LSINITRAMFS = """\
@@ -53,3 +54,15 @@ def test_lsinitrd_listing_looks_like_ls():
 )
 def test_lines_that_only_look_like_it(line):
     assert parse_listing(line) == {"modules": [], "configuration": []}
+
+
+def test_A6_a_removed_tool_leaves_its_hook_and_programs_but_does_not_own_the_images(make_host):
+    files = ["/usr/bin/dracut", "/usr/sbin/mkinitramfs", "/usr/sbin/update-initramfs"]
+    hooks = ["/etc/kernel/postinst.d/dracut", "/etc/kernel/postinst.d/initramfs-tools"]
+    status = (
+        "Package: initramfs-tools\nStatus: deinstall ok config-files\nVersion: 0.142\nArchitecture: all\n\n"
+        "Package: initramfs-tools-core\nStatus: install ok installed\nVersion: 0.142\nArchitecture: all\n\n"
+        "Package: dracut\nStatus: install ok installed\nVersion: 059-4\nArchitecture: all\n\n"
+    )
+    host = make_host(dict(dict.fromkeys(files + hooks, ""), **{"/var/lib/dpkg/status": status}))
+    assert _initramfs.read(host)["tool"] == "dracut"

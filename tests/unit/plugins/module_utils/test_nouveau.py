@@ -340,3 +340,18 @@ def test_record_names_what_each_image_holds(machine):
     record = json.loads(machine.text(_initramfs.RECORD))
     assert record["/boot/initrd.img-" + OLD]["modules"] == ["nouveau"]
     assert record["/boot/initrd.img-" + OLD]["configuration"] == ["gpufleet-nouveau.conf"]
+
+
+def test_each_image_is_looked_into_once_before_and_once_after_its_rebuild(machine):
+    machine.converge()
+    looks = [argv for argv in machine.ran if argv[0] == "lsinitramfs"]
+    assert len(looks) == 4
+
+
+def test_an_image_that_needed_no_rebuild_is_remembered_too(machine):
+    for release in (OLD, NEW):
+        machine.image("/boot/initrd.img-" + release, release, [])
+    machine.converge()
+    machine.ran.clear()
+    machine.inspect()
+    assert machine.ran == []

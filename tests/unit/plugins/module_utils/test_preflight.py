@@ -78,7 +78,11 @@ def changed(base, **paths):
         for name in parents:
             target = target[name]
         target[last] = value
+    copied["own_gpus"] = [gpu for gpu in copied["pci"]["gpus"] if gpu["driver"] != "vfio-pci"]
     return copied
+
+
+FACTS = changed(FACTS)
 
 
 def check(name, facts=FACTS, desired=DESIRED, options=OPTIONS):
@@ -477,6 +481,16 @@ def test_P12_installers_are_found_by_their_command_line(make_host):
         }
     )
     assert reader.installers(host) == [{"pid": 77, "command": "NVIDIA-Linux-x86_64-580.65.06.run"}]
+
+
+@pytest.mark.parametrize("driver", [None, "vfio-pci"])
+def test_P18_a_host_without_gpus_of_its_own_needs_no_room_for_a_driver(make_host, driver):
+    tree = {path: entry for path, entry in VIRGIN.items() if driver or "0000:1b:00.0" not in path}
+    if driver:
+        tree["/sys/bus/pci/devices/0000:1b:00.0/driver"] = Link("../../../bus/pci/drivers/vfio-pci")
+    host = make_host(tree)
+    assert set(reader.needs(host, document(), [RUNNING])) == {"/boot", "/var/tmp"}
+    assert reader.read(host, document())["tmpdir"] is None
 
 
 def test_C2_needs_are_summed_per_file_system(make_host):
