@@ -11,7 +11,7 @@ part it belongs to and name it in that part's ``CHECKS``.
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import facts, gpus, kernels, storage, system
 
 #: The role's own options. What is wanted of the host comes from the other roles' desired documents.
-OPTIONS = {
+OPTIONS: dict = {
     "expected_gpus": {"type": "int"},
     "passthrough": {"type": "str", "choices": ["fail", "allow"], "default": "fail"},
     "secure_boot": {"type": "str", "choices": ["fail", "allow"], "default": "fail"},

@@ -131,7 +131,7 @@ def graphical_unlock(host, cmdline):
 
 def space(host, desired, targets):
     """Per file system, what the wanted changes need: list of ``{paths, needed, free}``, bytes; see :func:`needs`."""
-    systems = {}
+    systems: dict = {}
     for path, needed in sorted(needs(host, desired, targets).items()):
         parent = existing(host, path)
         stat = host.stat(parent)
@@ -184,15 +184,15 @@ def existing(host, path):
 
 def tmpdir(host, path, probe):
     """``{path, mount, options: [str], probe: True|False|None}`` of the installer's temporary directory."""
-    mount = {"mount": None, "options": []}
+    mount, flags = None, []
     for line in (host.read_text("/proc/mounts") or "").splitlines():
         fields = line.split()
-        point = fields[1].replace("\\040", " ") if len(fields) > 3 else None
-        inside = point and (path + "/").startswith(point.rstrip("/") + "/")
-        # a later mount on the same point hides the earlier one
-        if inside and len(point) >= len(mount["mount"] or ""):
-            mount = {"mount": point, "options": [word for word in fields[3].split(",") if "=" not in word]}
-    return dict(mount, path=path, probe=probe_exec(host, existing(host, path)) if probe else None)
+        point = fields[1].replace("\\040", " ") if len(fields) > 3 else ""
+        # the longest mount point wins; a later mount on the same one hides the earlier
+        if point and (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(mount or ""):
+            mount, flags = point, [word for word in fields[3].split(",") if "=" not in word]
+    ran = probe_exec(host, existing(host, path)) if probe else None
+    return {"path": path, "mount": mount, "options": flags, "probe": ran}
 
 
 def probe_exec(host, folder):
