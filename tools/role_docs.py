@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The generated part of each role's README: the table of its variables, from meta/argument_specs.yml.
 
-``python -m tools.role_docs`` rewrites the block between the two markers. Everything else in a README is written by hand.
+``python -m tools.role_docs`` rewrites the block between the two markers; the rest of a README is written by hand.
 """
 
 import re

@@ -30,7 +30,7 @@ CAPABILITIES = "AUDIT_WRITE,MKNOD,NET_ADMIN,NET_RAW,SYS_ADMIN,SYS_BOOT,SYS_CHROO
 USER_RANGE = "0:1000000:65536"
 GUEST = Path(__file__).parent / "guest"
 LIBRARY = "usr/local/lib/gpufleet-sim"
-BOOT_DEADLINE = 60.0
+BOOT_DEADLINE = 180.0
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,50 @@ from tools import role_docs
 
 NAMESPACE = "gpufleet.metal"
 #: Keywords of a task; every other key of a task is its action.
-TASK_KEYWORDS = frozenset(
-    "any_errors_fatal args async become become_user block always rescue changed_when check_mode collections connection "
-    "debugger delay delegate_facts delegate_to diff environment failed_when ignore_errors ignore_unreachable listen loop "
-    "loop_control module_defaults name no_log notify poll register remote_user retries run_once tags throttle timeout "
-    "until vars when with_items".split()
-)
+TASK_KEYWORDS = {
+    "any_errors_fatal",
+    "args",
+    "async",
+    "become",
+    "become_user",
+    "block",
+    "always",
+    "rescue",
+    "changed_when",
+    "check_mode",
+    "collections",
+    "connection",
+    "debugger",
+    "delay",
+    "delegate_facts",
+    "delegate_to",
+    "diff",
+    "environment",
+    "failed_when",
+    "ignore_errors",
+    "ignore_unreachable",
+    "listen",
+    "loop",
+    "loop_control",
+    "module_defaults",
+    "name",
+    "no_log",
+    "notify",
+    "poll",
+    "register",
+    "remote_user",
+    "retries",
+    "run_once",
+    "tags",
+    "throttle",
+    "timeout",
+    "until",
+    "vars",
+    "when",
+    "with_items",
+}
+#: Where tasks and plays hold further tasks.
+SECTIONS = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")
 #: Longest allowed text, in lines.
 BUDGETS = {
     "roles/*/tasks/main.yml": 60,
@@ -37,6 +75,7 @@ SHARED_KEYS = ("type", "elements", "choices", "default")
 TEST_BED = re.compile(
     r"gpufleet-sim|\bsim\.[a-z]|import sim\b|simulated (?:gpu|host|machine|nvml)|test bed", re.IGNORECASE
 )
+DOCUMENTATION_BLOCK = re.compile(r'^(?:DOCUMENTATION|EXAMPLES|RETURN) = r?"""(.*?)"""', re.DOTALL | re.MULTILINE)
 LICENSE_LINE = "# SPDX-License-Identifier: GPL-3.0-or-later"
 PYTHON_SOURCES = ("plugins", "fleet", "sim", "tests", "tools")
 
@@ -101,7 +140,7 @@ def _constants(body):
 
 
 def module_docs(root, path):
-    """A module's documentation: ``DOCUMENTATION`` with its fragments merged in, ``EXAMPLES``, ``RETURN`` (None if missing)."""
+    """A module's ``DOCUMENTATION`` with its fragments merged in, ``EXAMPLES`` and ``RETURN``, parsed (None if missing)."""
     blocks = dict.fromkeys(("DOCUMENTATION", "EXAMPLES", "RETURN")) | _constants(ast.parse(path.read_text()).body)
     documentation = blocks["DOCUMENTATION"] or {}
     fragments = documentation.get("extends_documentation_fragment", [])
