@@ -405,7 +405,7 @@ remove_recorded() { # record
     done
     rm -f "$1"
     find "$STATE" -depth -type d -empty -delete 2>/dev/null
-    if [ -n "$ROOT" ]; then ldconfig -r "$ROOT" 2>/dev/null; else ldconfig; depmod 2>/dev/null; fi
+    if [ -n "$ROOT" ]; then ldconfig -r "$ROOT" 2>/dev/null; else ldconfig; depmod "$KERNEL" 2>/dev/null; fi
     return 0
 }
 
