@@ -140,7 +140,7 @@ def _constants(body):
 
 
 def module_docs(root, path):
-    """A module's ``DOCUMENTATION`` with its fragments merged in, ``EXAMPLES`` and ``RETURN``, parsed (None if missing)."""
+    """A module's ``DOCUMENTATION`` with its fragments merged in, ``EXAMPLES`` and ``RETURN``, parsed."""
     blocks = dict.fromkeys(("DOCUMENTATION", "EXAMPLES", "RETURN")) | _constants(ast.parse(path.read_text()).body)
     documentation = blocks["DOCUMENTATION"] or {}
     fragments = documentation.get("extends_documentation_fragment", [])
@@ -179,12 +179,15 @@ def defaults_equal_the_argument_specs(root):
         for name in sorted(documented.keys() | defaults.keys()):
             if name not in options:
                 yield f"{role.name}: defaults/main.yml has {name}, meta/argument_specs.yml does not"
+            elif documented.get(name) is None and defaults.get(name) is None:
+                continue  # no value by default, said in either way
             elif name not in defaults:
                 yield f"{role.name}: {name} has a default in meta/argument_specs.yml, none in defaults/main.yml"
             elif name not in documented:
-                yield f"{role.name}: {name} has a default in defaults/main.yml, none in meta/argument_specs.yml"
+                yield f"{role.name}: {name} has a default in defaults/main.yml, none in the spec"
             elif documented[name] != defaults[name]:
-                yield f"{role.name}: {name} is {defaults[name]!r} in defaults/main.yml, {documented[name]!r} in the spec"
+                ours, theirs = defaults[name], documented[name]
+                yield f"{role.name}: {name} is {ours!r} in defaults/main.yml, {theirs!r} in the spec"
         yield from (
             f"{role.name}: {name} has no description" for name in options if not options[name].get("description")
         )
@@ -374,7 +377,7 @@ def every_scenario_has_tests(root):
     for scenario in sorted(path.parent for path in root.glob("molecule/*/molecule.yml")):
         files = list((root / "tests/testinfra" / scenario.name).glob("test_*.py"))
         if not any(re.search(r"^def test_", path.read_text(), re.MULTILINE) for path in files):
-            yield f"molecule/{scenario.name}: tests/testinfra/{scenario.name} holds no test, so that verify proves nothing"
+            yield f"molecule/{scenario.name}: tests/testinfra/{scenario.name} holds no test: verify proves nothing"
 
 
 def every_backend_has_unit_tests(root):
