@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sim import machine
+from tests.gpu import smi
 
 REPOSITORY = Path(__file__).parents[2]
 COLLECTIONS = REPOSITORY / ".ansible" / "collections"
@@ -247,6 +248,18 @@ def test_the_recorded_h200(nvml_machine):
         "4g.71gb": 5,
         "7g.141gb": 0,
     }
+
+
+def test_the_recorded_h200_agrees_with_its_nvidia_smi(nvml_machine):
+    [recorded] = smi.parse((REPOSITORY / "tests/fixtures/h200/nvidia-smi-q.xml").read_text())
+    assert smi.static_differences(read(nvml_machine("h200-vm-1"))["gpus"][0], recorded) == []
+
+
+def test_the_library_may_be_given_as_a_path(nvml_machine):
+    env = dict(nvml_machine("l40s-pcie-2"))
+    path = env.pop("LD_LIBRARY_PATH") + "/libnvidia-ml.so.1"
+    facts = json.loads(gpu_facts(env, options=f"nvml_library={path} gather_subset=nvml").partition("=> ")[2])
+    assert states(facts["ansible_facts"]["gpu"]["nvml"]) == ["ok", "ok"]
 
 
 def gpu_facts(env, *arguments, options=""):
