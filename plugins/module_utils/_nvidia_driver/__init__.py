@@ -95,7 +95,7 @@ class NvidiaDriver(Concern):
         self._assess_runfile(state, difference)
         problems = install.problems(state, desired)
         for what, before, why in problems:
-            difference.add(what, before, desired["version"], why, _action(what, desired["version"]))
+            difference.add(what, before or "absent", desired["version"], why, _action(what, desired["version"]))
         for image in state["stale_images"]:
             difference.add(
                 image["path"],

@@ -330,7 +330,8 @@ def _withdraw(host, version):
         )
     done += boot.withdraw(host)
     try:
-        done += _nouveau.withdraw(host)
+        if _nouveau.withdraw(host):
+            done.append("the block on nouveau was withdrawn")
     except ConcernError as error:
         done.append("the block on nouveau could not be withdrawn: %s" % error)
     return "The host is as before: %s." % ("; ".join(done) or "nothing was installed")
