@@ -30,6 +30,8 @@ UNKNOWN_SIZE = 100 * 1024 * 1024
 #: The tools assemble an image uncompressed here, at about this multiple of its final size.
 BUILD_FOLDER = "/var/tmp"
 BUILD_FACTOR = 4
+#: Where images stand, the crash kernel's too.
+FOLDERS = ("/boot", "/var/lib/kdump")
 PREVIOUS_SUFFIX = ".gpufleet-previous"
 NEW_SUFFIX = ".gpufleet-new"
 
@@ -95,7 +97,7 @@ def read(host):
     :returns: ``{tool: initramfs-tools|dracut|None, images: [{release, path, kind: boot|kdump, size (bytes) | None,
         mtime_ns | None, holds: {modules, configuration} | None, error: str | None}], left_over: [paths]}``.
         ``size`` None: the image is missing; ``holds`` None with ``error``: it could not be looked into; ``left_over``:
-        previous images that an interrupted run kept.
+        what an interrupted run left beside the images.
     """
     return host.once("initramfs", lambda: _read(host))
 
@@ -105,7 +107,8 @@ def _read(host):
     tool = facts["initramfs_tool"]
     record = _record(host)
     images = [_look(host, tool, image, record) for image in _candidates(host, facts)]
-    return {"tool": tool, "images": images, "left_over": host.glob("/boot/*" + PREVIOUS_SUFFIX)}
+    left_over = [path for folder in FOLDERS for path in host.glob(folder + "/*.gpufleet-*")]
+    return {"tool": tool, "images": images, "left_over": left_over}
 
 
 def _look(host, tool, image, record):
@@ -232,6 +235,15 @@ def rebuilt(host, tool, images, proven):
     for image in kept:
         host.remove(image["path"] + PREVIOUS_SUFFIX)
     remember(host, results)
+
+
+def clear(host, left_over):
+    """Remove what an interrupted run left; an image whose place is empty comes back first."""
+    for path in left_over:
+        image = path[: -len(PREVIOUS_SUFFIX)]
+        if path.endswith(PREVIOUS_SUFFIX) and not host.exists(image):
+            _must(host, ["mv", "-f", path, image])
+        host.remove(path)
 
 
 def _keep(host, image):

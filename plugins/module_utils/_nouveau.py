@@ -84,7 +84,7 @@ class Nouveau(Concern):
         for image in state["initramfs"]["images"]:
             self._assess_image(state, image, blocked, files_differ, difference)
         for path in state["initramfs"]["left_over"]:
-            difference.add(path, "present", "absent", "an interrupted run kept this previous image", "Remove %s" % path)
+            difference.add(path, "present", "absent", "an interrupted run left it", "Remove %s" % path)
         self._assess_command_line(state, desired, difference)
         if blocked:
             for module in state["loaded"]:
@@ -154,11 +154,13 @@ class Nouveau(Concern):
     def apply(self, host, desired, state, difference):
         """Files, then images, then boot entries: one step, on an error all of it is put back."""
         blocked = desired["state"] == "present"
+        if state["initramfs"]["left_over"]:
+            _initramfs.clear(host, state["initramfs"]["left_over"])
+            state = self.read(host, desired)
+            difference = self.assess(state, desired)
         initramfs = state["initramfs"]
         due = {item["what"] for item in difference.items}
         images = [image for image in initramfs["images"] if image["path"] in due]
-        for path in initramfs["left_over"]:
-            host.remove(path)
         _initramfs.check_space(host, images, initramfs["images"])
         try:
             for path, text in wanted_files(initramfs["tool"], blocked).items():

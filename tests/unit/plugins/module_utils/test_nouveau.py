@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -24,6 +25,7 @@ class Machine:
         self.ran = []
         self.answers = {}
         self.stale_builds = False
+        self.after_command = None
         self.put("/proc/sys/kernel/osrelease", releases[0] + "\n")
         self.put("/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 quiet\n")
         self.put("/usr/bin/dracut" if dracut else "/usr/sbin/mkinitramfs", "")
@@ -73,6 +75,10 @@ class Machine:
             self.build(self.image_path(argv[3]), argv[3])
         elif tool == "dracut":
             self.build(argv[2], argv[3])
+        elif tool == "kdumpctl":
+            self.build(f"/boot/initramfs-{OLD}kdump.img", OLD)
+        elif tool == "systemctl":
+            pass
         elif tool == "/etc/kernel/postinst.d/kdump-tools":
             self.build("/var/lib/kdump/initrd.img-" + argv[1], argv[1])
         elif tool == "ln":
@@ -84,6 +90,8 @@ class Machine:
             os.replace(self.real(argv[2]), self.real(argv[3]))
         else:
             raise AssertionError(f"unrecorded command: {argv!r}")
+        if self.after_command:
+            self.after_command()
         return _host.Result(argv, 0)
 
     def host(self):
@@ -175,6 +183,16 @@ def test_A5_crash_kernel_image_is_rebuilt_too(machine):
     machine.image("/var/lib/kdump/initrd.img-" + OLD, OLD, ["nouveau"])
     machine.converge()
     assert ["/etc/kernel/postinst.d/kdump-tools", OLD] in machine.builds()
+    assert machine.inspect()[1].status == "clean"
+
+
+def test_A5_crash_kernel_of_enterprise_linux_is_rebuilt_and_loaded_again(tmp_path):
+    machine = Machine(tmp_path, dracut=True)
+    machine.put("/usr/lib/systemd/system/kdump.service", "")
+    machine.image(f"/boot/initramfs-{OLD}kdump.img", OLD, ["nouveau"])
+    machine.converge()
+    assert ["kdumpctl", "rebuild"] in machine.ran
+    assert machine.ran[-1] == ["systemctl", "try-restart", "kdump.service"]
     assert machine.inspect()[1].status == "clean"
 
 
@@ -335,6 +353,15 @@ def test_previous_image_of_an_interrupted_run_is_cleared_away(machine):
     assert not os.path.exists(machine.real(kept))
 
 
+def test_an_image_that_an_interrupted_run_took_away_comes_back(machine):
+    machine.converge()
+    image = f"/var/lib/kdump/initrd.img-{OLD}"
+    machine.image(image + _initramfs.PREVIOUS_SUFFIX, OLD, [])
+    machine.converge()
+    assert os.path.exists(machine.real(image))
+    assert machine.inspect()[1].status == "clean"
+
+
 def test_record_names_what_each_image_holds(machine):
     machine.converge()
     record = json.loads(machine.text(_initramfs.RECORD))
@@ -355,3 +382,26 @@ def test_an_image_that_needed_no_rebuild_is_remembered_too(machine):
     machine.ran.clear()
     machine.inspect()
     assert machine.ran == []
+
+
+@pytest.mark.parametrize("dracut", [False, True])
+def test_a_power_cut_after_any_command_is_made_good_by_the_next_run(tmp_path, dracut):
+    """The tree as it is after each command is what a power cut leaves; none of the cleaning up has happened there."""
+    machine = Machine(tmp_path / "host", dracut=dracut)
+    machine.image(f"/boot/initramfs-{OLD}kdump.img" if dracut else f"/var/lib/kdump/initrd.img-{OLD}", OLD, ["nouveau"])
+    cuts = []
+
+    def keep():
+        cuts.append(tmp_path / str(len(cuts)))
+        shutil.copytree(machine.root, cuts[-1])
+
+    machine.after_command = keep
+    machine.converge()
+    assert len(cuts) >= 6
+    for cut in cuts:
+        machine.root, machine.after_command = str(cut), None
+        machine.converge()
+        state, difference = machine.inspect()
+        assert difference.status == "clean"
+        assert list(cut.rglob("*.gpufleet-*")) == []
+        assert all(not _nouveau.loads(image, state["blacklist_written_ns"]) for image in state["initramfs"]["images"])
