@@ -195,7 +195,7 @@ def main():
         return uname(sys.argv[1:])
     if tool in ("modprobe", "insmod", "rmmod") and os.geteuid() == 0:
         view.STATE.parent.mkdir(parents=True, exist_ok=True)
-        with open(view.STATE.parent / "lock", "w") as lock:
+        with open(view.STATE.parent / "modules.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
                 TOOLS[tool](sys.argv[1:])
