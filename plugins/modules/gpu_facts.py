@@ -21,6 +21,8 @@ description:
     RV(ansible_facts.gpu.holders.hidden_processes) what it could not.
 author:
   - The gpufleet.metal authors (@gpufleet)
+extends_documentation_fragment:
+  - gpufleet.metal.nvml
 attributes:
   check_mode:
     support: full
