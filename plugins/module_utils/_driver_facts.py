@@ -21,6 +21,9 @@ LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
 )
 LIBRARY = "libnvidia-ml.so"
+#: The dynamic loader's cache names libraries in folders of any other distribution; it is binary, its paths are not.
+LOADER_CACHE = "/etc/ld.so.cache"
+_CACHED = re.compile(rb"\0(/[^\0]+)/libnvidia-ml\.so\.1(?=\0)")
 MODPROBE_FOLDERS = (
     "/etc/modprobe.d",
     "/run/modprobe.d",
@@ -99,7 +102,7 @@ def _libraries(host):
     """Every libnvidia-ml.so.<version>; first the one that the loader's name (.so.1) leads to, then newest first."""
     found = []
     chosen = None
-    for folder in LIBRARY_FOLDERS:
+    for folder in _library_folders(host):
         for name in host.listdir(folder):
             version = name[len(LIBRARY) + 1 :]
             if name.startswith(LIBRARY + ".") and version == _driver_version.find(version):
@@ -110,6 +113,13 @@ def _libraries(host):
     found.sort(key=lambda library: _driver_version.key(library["version"]), reverse=True)
     found.sort(key=lambda library: library["path"].split("/")[-1] != chosen)
     return found
+
+
+def _library_folders(host):
+    """The usual folders, then what the loader's cache adds; /lib is /usr/lib where the two are merged."""
+    cached = [folder.decode("utf-8", "replace") for folder in _CACHED.findall(host.read_bytes(LOADER_CACHE) or b"")]
+    merged = ["/usr" + folder if host.exists("/usr" + folder) else folder for folder in cached]
+    return list(dict.fromkeys(LIBRARY_FOLDERS + tuple(merged)))
 
 
 def _match(loaded, library, on_disk):

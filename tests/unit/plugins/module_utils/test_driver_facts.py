@@ -69,6 +69,23 @@ def test_the_library_is_the_one_that_programs_get(make_host):
     assert [library["version"] for library in found["libraries"]] == ["580.65.06", "590.10.01"]
 
 
+@pytest.mark.parametrize(
+    ("cached", "folder"), [("/opt/driver/lib", "/opt/driver/lib"), ("/lib/x86_64-linux-gnu", FOLDER)]
+)
+def test_the_loaders_cache_tells_of_other_folders(make_host, cached, folder):
+    host = make_host(
+        {
+            "/etc/ld.so.cache": b"glibc-ld.so.cache1.1\0libnvidia-ml.so.1\0"
+            + cached.encode()
+            + b"/libnvidia-ml.so.1\0libz\0",
+            f"{folder}/libnvidia-ml.so.1": Link("libnvidia-ml.so.580.65.06"),
+            f"{folder}/libnvidia-ml.so.580.65.06": "",
+        }
+    )
+    found = _driver_facts.read(host)
+    assert found["libraries"] == [{"version": "580.65.06", "path": f"{folder}/libnvidia-ml.so.580.65.06"}]
+
+
 def test_D6_packages_of_a_driver_are_named_and_the_toolkits_are_not(make_host):
     host = make_host(
         dpkg(
@@ -95,7 +112,8 @@ def test_D6_a_runfile_over_packages_is_mixed(make_host):
 def test_parameters_asked_and_in_force(make_host):
     host = make_host(
         {
-            "/etc/modprobe.d/nvidia.conf": '# ours\noptions nvidia NVreg_EnableMSI=1 \\\n  NVreg_RegistryDwords="a=1"\noptions nvidia-drm modeset=1\n',
+            "/etc/modprobe.d/nvidia.conf": '# ours\noptions nvidia NVreg_EnableMSI=1 \\\n  NVreg_RegistryDwords="a=1"\n'
+            "options nvidia-drm modeset=1\n",
             "/usr/lib/modprobe.d/nvidia.conf": "options nvidia NVreg_EnableMSI=0\n",
             "/usr/lib/modprobe.d/other.conf": "options nvidia NVreg_EnableGpuFirmware=0\noptions snd x=1\n",
             "/proc/cmdline": "quiet nvidia.NVreg_EnableGpuFirmware=1 nvidia-drm.fbdev=1 root=x\n",
