@@ -17,7 +17,7 @@ def test_C10_two_and_three_part_versions_are_found_in_file_names(text):
 
 
 def test_C10_versions_compare_numerically_part_by_part():
-    assert sorted(CASES[::-1], key=versions.key) == CASES
+    assert sorted(set(CASES), key=versions.key) == CASES
     assert versions.parse("535.104.05") == (535, 104, 5)
     assert versions.key("570.144") == versions.key("570.144.00")
 
@@ -41,7 +41,7 @@ def test_what_is_no_version_is_refused_with_an_example(text):
     ("line", "expected"),
     [
         (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  520.56.06  Thu Oct  6 21:38:55 UTC 2022\nGCC version: 12\n",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  520.56.06  Thu Oct  6 21:38:55 UTC 2022\nGCC version\n",
             {"version": "520.56.06", "flavour": "proprietary", "architecture": "x86_64"},
         ),
         (
