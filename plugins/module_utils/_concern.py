@@ -11,7 +11,10 @@ first two of every concern in one round trip.
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host
+from ansible_collections.gpufleet.metal.plugins.module_utils._host import Busy, Host
+
+#: Seconds to wait for another run that is changing the host; a driver build on a slow machine takes minutes.
+LOCK_TIMEOUT = 1800
 
 
 class ConcernError(Exception):
@@ -167,30 +170,41 @@ def run_module(concern):
     try:
         concern.validate(desired)
         state, difference = concern.inspect(host, desired)
-        result = {
-            "changed": difference.changed,
-            "actions": difference.actions,
-            "diff": difference.diff(),
-        }
         after = difference
         if difference.changed and not module.check_mode:
-            concern.apply(host, desired, state, difference)
-            host.forget()
-            state, after = concern.inspect(host, desired)
-            if after.changed:
-                raise ConcernError(
-                    "{}: applied, but on re-reading the host these still differ: {}".format(
-                        concern.name, "; ".join("{} ({})".format(item["what"], item["why"]) for item in after.items)
-                    ),
-                    differences=after.items,
-                )
+            with host.exclusive(LOCK_TIMEOUT):
+                state, difference = concern.inspect(host, desired)  # the run waited for may have done the work
+                state, after = _change(concern, host, desired, state, difference)
     except InvalidDesired as error:
         module.fail_json(msg=str(error))
+    except Busy as error:
+        module.fail_json(
+            msg=f"{concern.name}: another run has been changing this host for more than {LOCK_TIMEOUT} s "
+            f"(it holds {error}). Let it end, then run again."
+        )
     except ConcernError as error:
         module.fail_json(msg=str(error), **error.details)
     module.exit_json(
+        changed=difference.changed,
+        actions=difference.actions,
+        diff=difference.diff(),
         reboot_required=bool(after.pending),
         reboot_reasons=[entry["why"] for entry in after.pending],
         unknown=after.unknown,
-        **dict(concern.returns(state, desired), **result),
+        **concern.returns(state, desired),
     )
+
+
+def _change(concern, host, desired, state, difference):
+    """Apply, re-read, and raise unless nothing differs any more; the state and difference afterwards."""
+    if difference.changed:
+        concern.apply(host, desired, state, difference)
+        host.forget()
+        state, difference = concern.inspect(host, desired)
+        if difference.changed:
+            left = "; ".join("{what} ({why})".format(**item) for item in difference.items)
+            raise ConcernError(
+                f"{concern.name}: applied, but on re-reading the host these still differ: {left}",
+                differences=difference.items,
+            )
+    return state, difference

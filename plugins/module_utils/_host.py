@@ -7,7 +7,9 @@ A backend never opens a file or starts a process itself; it asks a :class:`Host`
 ``/``; in a unit test it is a temporary tree, and the runner is a table of recorded answers.
 """
 
+import contextlib
 import errno
+import fcntl
 import glob as _glob
 import os
 import signal
@@ -30,6 +32,12 @@ COMMAND_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RC_TIMEOUT = 124
 #: Exit code reported for a command that is not installed (as a shell does).
 RC_NOT_FOUND = 127
+#: Held while a module changes the host; /run is emptied by a reboot, which ends whoever held it.
+LOCK = "/run/gpufleet/change.lock"
+
+
+class Busy(Exception):
+    """Another run holds the host's change lock; the argument is the lock's path."""
 
 
 class Result:
@@ -217,6 +225,28 @@ class Host:
     def makedirs(self, path, mode=0o755):
         self.forget()
         os.makedirs(self.path(path), mode=mode, exist_ok=True)
+
+    @contextlib.contextmanager
+    def exclusive(self, timeout):
+        """Hold this host's only change lock: a run whose connection dropped may still be at work here.
+
+        :param timeout: seconds to wait for the other run.
+        :raises Busy: when it is still at work then.
+        """
+        real = self.path(LOCK)
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        deadline = time.monotonic() + timeout
+        with open(real, "w") as handle:  # not inheritable, so a daemon started meanwhile does not keep the lock
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise Busy(LOCK) from None
+                    time.sleep(1)
+            self.forget()
+            yield
 
     def run(self, argv, timeout=60, env=None, changes=False):
         """Run a command (list of str, never a shell) untranslated and bounded; see :class:`Result`.

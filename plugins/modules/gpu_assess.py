@@ -18,6 +18,7 @@ author:
   - The gpufleet.metal authors (@gpufleet)
 extends_documentation_fragment:
   - gpufleet.metal.reading
+  - gpufleet.metal.nvml
 options:
   detail:
     description: With V(full), every concern also returns the whole state that was read.

@@ -15,6 +15,7 @@ author:
   - The gpufleet.metal authors (@gpufleet)
 extends_documentation_fragment:
   - gpufleet.metal.reading
+  - gpufleet.metal.nvml
 options:
   fail:
     description: Fail the task when a check fails.

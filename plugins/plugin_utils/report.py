@@ -81,16 +81,15 @@ def plan_text(records: list[Record]) -> str:
         elif not entry["due"]:
             lines.append("  nothing to do")
         for name, concern in entry["concerns"].items():
-            lines += [f"  ~ {name}: {item['action']}\n      because {item['why']}" for item in concern["differences"]]
-            lines += [f"  ? {name}: {item['what']} {item['why']}" for item in concern["unknown"]]
-            lines += [
-                f"  … {name}: {item['what']} completes at the next boot: {item['why']}" for item in concern["pending"]
-            ]
+            if concern["status"] in ("differs", "unknown"):
+                lines.append(f"  {name}")
+            lines += [f"    ~ {item['action']} ({item['why']})" for item in concern["differences"]]
+            lines += [f"    ? {item['what']} {item['why']}" for item in concern["unknown"]]
         for finding in entry["preflight"]:
             mark = "!" if finding["result"] == "fail" else "-"
-            lines.append(f"  {mark} preflight {finding['id']}: {finding['evidence']}\n      {finding['remedy']}")
+            lines.append(f"  {mark} preflight {finding['id']}: {finding['evidence']}. {finding['remedy']}")
         if entry["reboot_reasons"]:
-            lines.append(f"  reboot: yes, {'; '.join(entry['reboot_reasons'])}")
+            lines += ["  reboot", *(f"    {reason}" for reason in entry["reboot_reasons"])]
         lines.append("")
     due = [entry["name"] for entry in records if entry["due"]]
     lines.append(f"{len(records)} host(s): {len(due)} would change, {len(records) - len(due)} would not")

@@ -74,9 +74,8 @@ def test_a_host_without_an_answer_has_failed():
 def test_the_plan_says_what_why_and_reboot():
     variables = hostvars(concerns={"nouveau": DIFFERS}, due=["nouveau"], reboot_reasons=["nouveau is loaded"])
     text = report.plan_text([report.record("a", variables), report.record("b", hostvars())])
-    assert "nouveau: write the blacklist" in text
-    assert "because nothing blocks nouveau" in text
-    assert "reboot: yes, nouveau is loaded" in text
+    assert "  nouveau\n    ~ write the blacklist (nothing blocks nouveau)\n" in text
+    assert "  reboot\n    nouveau is loaded\n" in text
     assert "nothing to do" in text
     assert "2 host(s): 1 would change, 1 would not" in text
 
