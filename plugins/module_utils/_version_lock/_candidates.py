@@ -7,7 +7,6 @@ The lock names packages, never patterns: patterns only choose among the packages
 Debian, of Ubuntu and of NVIDIA's repositories for both.
 """
 
-import fnmatch
 import re
 
 #: The container toolkit's packages, and those of its predecessors.
@@ -29,107 +28,83 @@ KERNEL = re.compile(
     r"linux-(image|headers|modules|kbuild|compiler-gcc)-.+"
     r"|linux-(generic|virtual|lowlatency|oem|kvm|aws|azure|gcp|oracle|ibm|nvidia)(-.+)?"
 )
-#: apt patterns (glob(7)) of packages that install a driver, a part of one or a tool that removes one. They are refused
-#: where the driver comes from a runfile, and on any host they tell which installed packages are parts of a driver.
-DRIVER_PATTERNS = (
-    # meta-packages (``cuda`` and ``cuda-12-4`` depend on the driver, ``cuda-toolkit-12-4`` does not)
+#: Packages that are a driver, a part of one or pull one in: tells which of the installed packages are the driver set,
+#: and in a simulation, which must not come in. ``cuda`` and ``cuda-12-4`` depend on the driver, ``cuda-toolkit-12-4``
+#: does not.
+DRIVER = re.compile(
+    r"cuda(-\d.*)?|cuda-(runtime|demo-suite)-.+|cuda-drivers(-\d+)?"
+    r"|nvidia-(driver|driver-(\d|bin|cuda|full|libs|local-repo).*|headless-.+|open(-\d+)?|legacy-.+|tesla-.+)"
+    r"|nvidia-(dkms|kernel|open-kernel|firmware)-.+|firmware-nvidia-(gsp|tesla).*"
+    r"|linux-(modules|objects|signatures)-nvidia-.+"
+    r"|libcuda1.*|libcudadebugger1|libnvcuvid1.*|libnvoptix1.*|lib(egl1?|gl1|glx|gles[12]?)-nvidia.*"
+    r"|libnvidia-(?!container|nscq|egl-wayland).+|xserver-xorg-video-nvidia.*|glx-alternative-nvidia"
+    r"|nvidia-(alternative|installer-cleanup|support|suspend-common|modprobe|persistenced).*"
+    r"|nvidia-(settings|smi|xconfig|cuda-mps).*"
+    r"|nvidia-(compute-utils|utils)-.+|nvidia-(egl|vulkan|vdpau|opencl-icd|libopencl1).*"
+)
+#: What apt is told to refuse, so that none of them comes in: names and a few glob(7) patterns. apt compares each pattern
+#: with every package that it knows, in every command (6 patterns: a fifth of a second; a hundred: four; one regular
+#: expression: a minute). So patterns stand only for the pieces that every driver of any branch needs; what
+#: depends on them is refused through them.
+REFUSED = (
+    # everything that is called libnvidia-, but libnvidia-container* and libnvidia-nscq*
+    "libnvidia-[!cn]*",
+    "libnvidia-c[!o]*",
+    "libnvidia-com*",
+    "libnvidia-n[!s]*",
+    # kernel modules with what they need, and firmware
+    "nvidia-k*",
+    "nvidia-fi*",
+    "firmware-nvidia-gsp",
+    "nvidia-open-kernel-dkms",
+    "nvidia-open-kernel-source",
+    "nvidia-open-kernel-support",
+    # meta-packages
     "cuda",
-    "cuda-[0-9]*",
-    "cuda-runtime-*",
-    "cuda-demo-suite-*",
     "cuda-drivers",
-    "cuda-drivers-[0-9]*",
     "nvidia-driver",
-    "nvidia-driver-[0-9]*",
     "nvidia-driver-bin",
     "nvidia-driver-cuda",
     "nvidia-driver-full",
-    "nvidia-driver-libs*",
-    "nvidia-driver-local-repo-*",
-    "nvidia-headless-*",
+    "nvidia-driver-libs",
+    "nvidia-driver-libs-i386",
     "nvidia-open",
-    "nvidia-open-[0-9]*",
-    "nvidia-legacy-*",
-    "nvidia-tesla-*",
-    # kernel modules and firmware
-    "nvidia-dkms-*",
-    "nvidia-kernel-*",
-    "nvidia-open-kernel-*",
-    "nvidia-firmware-*",
-    "firmware-nvidia-gsp*",
-    "firmware-nvidia-tesla-*",
-    "linux-modules-nvidia-*",
-    "linux-objects-nvidia-*",
-    "linux-signatures-nvidia-*",
-    # libraries
-    "libcuda1*",
-    "libcudadebugger1",
-    "libegl-nvidia*",
-    "libegl1-nvidia*",
-    "libgl1-nvidia*",
-    "libgles-nvidia*",
-    "libgles1-nvidia*",
-    "libgles2-nvidia*",
-    "libglx-nvidia*",
-    "libnvcuvid1*",
-    "libnvoptix1*",
-    "libnvidia-allocator*",
-    "libnvidia-api*",
-    "libnvidia-cbl*",
-    "libnvidia-cfg1*",
-    "libnvidia-common-*",
-    "libnvidia-compiler*",
-    "libnvidia-compute-*",
-    "libnvidia-decode-*",
-    "libnvidia-eglcore*",
-    "libnvidia-encode*",
-    "libnvidia-extra-*",
-    "libnvidia-fatbinaryloader*",
-    "libnvidia-fbc1*",
-    "libnvidia-gl-*",
-    "libnvidia-glcore*",
-    "libnvidia-glvkspirv*",
-    "libnvidia-gpucomp*",
-    "libnvidia-ifr1*",
-    "libnvidia-ml1*",
-    "libnvidia-ngx1*",
-    "libnvidia-nvvm*",
-    "libnvidia-opticalflow1*",
-    "libnvidia-pkcs11*",
-    "libnvidia-present*",
-    "libnvidia-ptxjitcompiler*",
-    "libnvidia-rtcore*",
-    "libnvidia-sandboxutils*",
-    "libnvidia-vksc-core*",
-    "xserver-xorg-video-nvidia*",
-    # programs of the driver, and Debian's glue, which removes what a runfile installed
+    # libraries and programs of the driver under Debian's names, and its glue, which removes what a runfile installed
     "glx-alternative-nvidia",
-    "nvidia-alternative*",
-    "nvidia-compute-utils-*",
+    "libcuda1",
+    "libcuda1-i386",
+    "libcudadebugger1",
+    "libegl-nvidia0",
+    "libgl1-nvidia-glvnd-glx",
+    "libgles-nvidia1",
+    "libgles-nvidia2",
+    "libglx-nvidia0",
+    "libnvcuvid1",
+    "libnvoptix1",
+    "nvidia-alternative",
     "nvidia-cuda-mps",
     "nvidia-egl-common",
-    "nvidia-egl-icd*",
+    "nvidia-egl-icd",
     "nvidia-installer-cleanup",
-    "nvidia-libopencl1*",
+    "nvidia-libopencl1",
     "nvidia-modprobe",
-    "nvidia-opencl-icd*",
+    "nvidia-opencl-icd",
     "nvidia-persistenced",
-    "nvidia-settings*",
-    "nvidia-smi*",
+    "nvidia-settings",
+    "nvidia-smi",
     "nvidia-support",
     "nvidia-suspend-common",
-    "nvidia-utils-*",
-    "nvidia-vdpau-driver*",
+    "nvidia-vdpau-driver",
     "nvidia-vulkan-common",
-    "nvidia-vulkan-icd*",
+    "nvidia-vulkan-icd",
     "nvidia-xconfig",
+    "xserver-xorg-video-nvidia",
 )
-_DRIVER = re.compile("|".join(fnmatch.translate(pattern) for pattern in DRIVER_PATTERNS))
 
 
 def is_driver(name):
-    """True for a package that :data:`DRIVER_PATTERNS` refuses; ``name`` may carry ``:arch``."""
-    return _DRIVER.match(name.split(":")[0]) is not None
+    """True for a package of :data:`DRIVER`; ``name`` may carry ``:arch``."""
+    return DRIVER.fullmatch(name.split(":")[0]) is not None
 
 
 def group(name, kernel, extra):

@@ -12,7 +12,7 @@ import fnmatch
 import re
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import _apt
-from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock._candidates import DRIVER_PATTERNS
+from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock._candidates import REFUSED
 
 MAIN = "/etc/apt/preferences"
 PARTS = "/etc/apt/preferences.d"
@@ -32,7 +32,7 @@ def render(locked, refuse_drivers):
     if locked:
         stanzas.append(_stanza("no other version", " ".join(row["name"] for row in locked), "release *", -1))
     if refuse_drivers:
-        stanzas.append(_stanza("the driver comes from a runfile", " ".join(DRIVER_PATTERNS), "release *", -1))
+        stanzas.append(_stanza("the driver comes from a runfile", " ".join(REFUSED), "release *", -1))
     return HEADER + "\n".join(stanzas)
 
 
