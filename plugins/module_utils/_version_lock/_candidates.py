@@ -42,9 +42,9 @@ DRIVER = re.compile(
     r"|nvidia-(settings|smi|xconfig|cuda-mps).*"
     r"|nvidia-(compute-utils|utils)-.+|nvidia-(egl|vulkan|vdpau|opencl-icd|libopencl1).*"
 )
-#: What apt is told to refuse, so that none of them comes in: names and a few glob(7) patterns. apt compares each pattern
-#: with every package that it knows, in every command (6 patterns: a fifth of a second; a hundred: four; one regular
-#: expression: a minute). So patterns stand only for the pieces that every driver of any branch needs; what
+#: What apt is told to refuse, so that none of them comes in: names and a few glob(7) patterns. In every command apt
+#: compares each pattern with every package that it knows (6 patterns: a fifth of a second; 100: four; one regular
+#: expression for all: a minute). So patterns stand only for the pieces that every driver of any branch needs; what
 #: depends on them is refused through them.
 REFUSED = (
     # everything that is called libnvidia-, but libnvidia-container* and libnvidia-nscq*
