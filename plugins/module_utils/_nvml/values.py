@@ -87,9 +87,9 @@ def text(value):
 
 
 def number(value):
-    """An int from NVML's int or single char, or None for "not available" (all bits set)."""
-    if isinstance(value, bytes):
-        value = value[0] if value else 0
+    """An int from NVML's int or single char (bytes; str from newer bindings), or None for "not available"."""
+    if isinstance(value, (bytes, str)):
+        value = ord(value) if value else 0
     return None if value in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) else value
 
 

@@ -377,3 +377,11 @@ def test_no_field_is_asked_twice():
     names = collect.names(_nvml.SUBSETS)
     assert len(names) == len(set(names))
     assert fields.FIELDS[0] is fields.ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(b"\x02", 2), ("\x02", 2), (b"", 0), ("", 0), (7, 7), (0xFFFFFFFF, None), (0xFFFFFFFFFFFFFFFF, None)],
+)
+def test_a_single_char_of_any_binding_is_a_number(value, number):
+    assert values.number(value) == number
