@@ -42,7 +42,7 @@ def effective_config(host):
 
     :returns: dict of lower-case key (``apt::periodic::enable``) -> ``(value, the file that had the last word)``.
     """
-    settings = {}
+    settings: dict = {}
     for path in parts(host, CONFIG_PARTS, "conf") + [CONFIG_MAIN]:
         text = host.read_text(path)
         if text is not None:
@@ -53,7 +53,7 @@ def effective_config(host):
 def parse_config(text, source, settings):
     """Read one apt.conf text into ``settings`` (see :func:`effective_config`). Lists are skipped, later keys win."""
     scopes = [""]
-    words = []
+    words: list = []
     for token in _TOKEN.findall(_without_comments(text)):
         if token == "{":
             scopes.append(_join(scopes[-1], words[0] if words else ""))

@@ -83,7 +83,7 @@ def prove(host):
     result = host.run(["apt-config", "dump"], timeout=30)
     if not result.ok:
         raise ConcernError(f"auto_updates: apt does not accept its configuration: {result.summary()}")
-    settings = {}
+    settings: dict = {}
     _apt.parse_config(result.out, "apt-config", settings)
     wrong = [key for key in OFF if not _is_off(key, settings.get(key.lower(), (None, None))[0])]
     if wrong:

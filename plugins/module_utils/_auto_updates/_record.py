@@ -6,7 +6,7 @@
 import json
 
 PATH = "/var/lib/gpufleet/auto_updates.json"
-EMPTY = {"masked": [], "stopped": [], "snap_hold": None, "snap_held": False}
+EMPTY: dict = {"masked": [], "stopped": [], "snap_hold": None, "snap_held": False}
 
 
 def read(host):
