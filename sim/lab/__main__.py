@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sim.lab import hosts, images, inventory, mirror, watcher
+from sim.lab import cache, hosts, images, inventory, mirror, watcher
 from sim.lab.process import LabError, say
 
 
@@ -74,7 +74,9 @@ def _row(name: str) -> dict[str, str]:
 
 
 def _up(options: argparse.Namespace) -> None:
-    wanted = inventory.chosen(options.hosts, options.image, hosts.listed())
+    with cache.locked():
+        wanted = inventory.chosen(options.hosts, options.image, hosts.listed())
+        hosts.create(wanted)
     hosts.up(wanted)
     if options.inventory:
         inventory.write(options.inventory, wanted)
@@ -84,7 +86,8 @@ def _up(options: argparse.Namespace) -> None:
 def _down(options: argparse.Namespace) -> None:
     if not options.hosts:
         mirror.stop()
-    hosts.down(options.hosts)
+    with cache.locked():
+        hosts.down(options.hosts)
 
 
 def _status(_options: argparse.Namespace) -> None:

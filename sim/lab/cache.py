@@ -3,8 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the lab keeps its things on the controller: one folder, made on first use, `make clean` may drop it."""
 
+import fcntl
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sim.lab.process import call
@@ -16,6 +19,15 @@ KNOWN_HOSTS = CACHE / "known_hosts"
 HOOKS = CACHE / "hooks"
 HOST_KEYS = CACHE / "host-keys"
 MIRROR = ROOT / ".cache" / "mirror"
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """One process at a time: choosing addresses, building images, pinning host keys, removing the network."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def key(path: Path) -> Path:

@@ -30,7 +30,7 @@ CAPABILITIES = "AUDIT_WRITE,MKNOD,NET_ADMIN,NET_RAW,SYS_ADMIN,SYS_BOOT,SYS_CHROO
 USER_RANGE = "0:1000000:65536"
 GUEST = Path(__file__).parent / "guest"
 LIBRARY = "usr/local/lib/gpufleet-sim"
-BOOT_DEADLINE = 180.0
+BOOT_DEADLINE = 180.0  # three seconds when the machine is idle
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,8 @@ def listed() -> dict[str, dict[str, str]]:
     return hosts
 
 
-def up(hosts: Iterable[Host]) -> None:
-    """Start `hosts` in parallel, those that run already are left alone; returns when SSH answers on all."""
-    hosts = list(hosts)
+def create(hosts: list[Host]) -> None:
+    """Make the containers of `hosts` that are not there yet, and pin all host keys. Call it under `cache.locked()`."""
     present = listed()
     for host in hosts:
         now = present.get(host.name)
@@ -83,9 +82,16 @@ def up(hosts: Iterable[Host]) -> None:
         cache.key(cache.HOST_KEYS / host.name)
     with ThreadPoolExecutor(max_workers=4) as pool:
         list(pool.map(lambda host: _create(host, images_by_name[host.image]), new))
-        known_hosts()
-        stopped = [host for host in hosts if host in new or present[host.name]["state"] != "running"]
-        list(pool.map(start, stopped))
+    known_hosts()
+
+
+def up(hosts: list[Host]) -> None:
+    """Start `hosts` in parallel, those that run already are left alone; returns when SSH answers on all."""
+    present = listed()
+    stopped = [host for host in hosts if present[host.name]["state"] != "running"]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        list(pool.map(lambda host: podman("start", host.container), stopped))
+        list(pool.map(watch, hosts))
         list(pool.map(wait, hosts))
 
 
@@ -158,9 +164,8 @@ def known_hosts() -> None:
     draft.replace(cache.KNOWN_HOSTS)
 
 
-def start(host: Host) -> None:
-    """Start the container, and the process that starts it again whenever the host reboots."""
-    podman("start", host.container)
+def watch(host: Host) -> None:
+    """Start the process that starts the host again whenever it reboots, unless it is there already."""
     log = (cache.CACHE / f"{host.name}.log").open("a")
     subprocess.Popen(
         [sys.executable, "-m", "sim.lab", "watch", host.name],

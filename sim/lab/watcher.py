@@ -7,37 +7,69 @@ One small process a host, started by `up`. It sleeps until the host's process 1 
 removed is left alone.
 """
 
+import fcntl
 import os
 import select
 import time
 
-from sim.lab import hosts
-from sim.lab.process import call, say
+from sim.lab import cache, hosts
+from sim.lab.process import LabError, call, say
 
 #: How runc reports a process 1 that ended by reboot(2) inside its own namespace: killed by SIGHUP.
 REBOOTED = 129
+ATTEMPTS = 5
 
 
 def watch(name: str) -> None:
-    container = f"gpufleet-lab-{name}"
+    """Until the host is switched off or removed; a second watcher of the same host ends at once."""
+    with (cache.CACHE / f"{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        _watch(name, f"gpufleet-lab-{name}")
+
+
+def _watch(name: str, container: str) -> None:
+    namespace: list[str] = []
     while True:
         state = _inspect(container)
         if state is None:
             return
-        status, process, code = state
+        status, process, code, *network = state
         if status == "running":
+            namespace = network
             _ended(int(process))
         elif status in ("exited", "stopped") and int(code) == REBOOTED:
             say(f"{name} reboots")
-            hosts.podman("start", container)
-        elif status == "exited":
+            _start(container)
+            _drop(namespace, container)
+        elif status in ("exited", "created"):
             say(f"{name} was switched off ({code})")
             return
         time.sleep(0.2)
 
 
+def _start(container: str) -> None:
+    """Start the host again. Its network interface ended with it, which podman takes for a failure the first time."""
+    for _ in range(ATTEMPTS):
+        if hosts.podman("start", container, check=False).returncode == 0:
+            return
+        time.sleep(0.3)
+    raise LabError(f"{container} does not start again; see `podman start {container}`")
+
+
+def _drop(namespace: list[str], container: str) -> None:
+    """Remove the network namespace of the boot before: podman leaves it, and it would still answer for the address."""
+    state = _inspect(container)
+    for path in namespace:
+        if state is not None and path not in state and os.path.exists(path):
+            call(["umount", "--lazy", path], check=False)
+            call(["rm", "--force", path], check=False)
+
+
 def _inspect(container: str) -> list[str] | None:
-    form = "--format={{.State.Status}} {{.State.Pid}} {{.State.ExitCode}}"
+    form = "--format={{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.NetworkSettings.SandboxKey}}"
     done = call(["podman", "inspect", "--type=container", form, container], check=False)
     return done.stdout.split() if done.returncode == 0 else None
 
