@@ -135,7 +135,7 @@ def write(records: list[Record], directory: Path, title: str, now: datetime.date
     """Write ``report.{json,md,html}`` into ``directory`` (made if missing); return their paths."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=lambda name: bool(name) and name.endswith(".html.j2"),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
         trim_blocks=True,
         lstrip_blocks=True,
     )
