@@ -18,7 +18,7 @@ description:
   - The controller's copy of the Python package C(nvidia-ml-py) is sent along and executed from memory; the host needs
     no copy. Without one on the controller, the host's own is used.
   - Without root it gathers what it may read, and says in RV(ansible_facts.gpu.unreadable) and
-    RV(ansible_facts.gpu.holders.hidden_processes) what it could not.
+    C(holders.hidden_processes) what it could not.
 author:
   - The gpufleet.metal authors (@gpufleet)
 extends_documentation_fragment:
