@@ -14,15 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 DRIVER = "580.95.05"
-HOSTS = ["hgx-01=hgx-h100-8", "a100-01=a100-pcie-40-4", "l40s-01=l40s-pcie-2"]
 PLAYBOOK = [str(BIN / "ansible-playbook"), "-i", "inventories/lab"]
 STEPS = [
     ("Build the simulated NVML library", ["make", "--silent", "-C", "sim/nvml"]),
     (
         "Build the driver runfile",
-        [sys.executable, "-m", "sim.runfile", "build", "--version", DRIVER, "--output", ".cache/mirror"],
+        [sys.executable, "-m", "sim.runfile", "build", "--version", DRIVER, "--output", f".cache/mirror/{DRIVER}"],
     ),
-    ("Boot three fresh machines", [sys.executable, "-m", "sim.lab", "up", *HOSTS]),
+    ("Boot three fresh machines", [sys.executable, "-m", "sim.lab", "up"]),
     ("Serve the runfile to them", [sys.executable, "-m", "sim.lab", "mirror", "start"]),
     ("Plan: what would change?", [*PLAYBOOK, "playbooks/plan.yml"]),
     ("Site: make it so", [*PLAYBOOK, "playbooks/site.yml"]),
