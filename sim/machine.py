@@ -94,6 +94,7 @@ def expanded(machine):
     machine.setdefault("numa_nodes", [{"node": 0, "cpus": "0"}])
     machine.setdefault("nvswitches", [])
     machine.setdefault("faults", [])
+    machine.setdefault("nouveau_in_use", True)
     machine.setdefault("driver", {"version": "580.95.05", "flavour": "open"})
     machine["gpus"] = gpus
     _connect(machine)

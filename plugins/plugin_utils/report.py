@@ -42,7 +42,7 @@ def record(name: str, hostvars: dict[str, Any]) -> Record:
         "summary": verified.get("summary") or assessment.get("summary") or {"gpus": [], "kernel": None, "driver": None},
         "concerns": assessment.get("concerns", {}),
         "due": assessment.get("due", []),
-        "reboot_reasons": reboot_reasons(assessment, results),
+        "reboot_reasons": reboot_reasons([assessment, *results.values(), verified]),
         "preflight": [entry for entry in assessment.get("preflight", []) if entry["result"] in ("fail", "warn")],
         "actions": {role: result["actions"] for role, result in results.items() if result.get("changed")},
         "failure": next((result["msg"] for result in results.values() if result.get("failed")), None),
@@ -51,12 +51,18 @@ def record(name: str, hostvars: dict[str, Any]) -> Record:
     }
 
 
-def reboot_reasons(assessment: dict[str, Any], results: dict[str, dict[str, Any]]) -> list[str]:
-    """Why a reboot is still due: what the roles said last, else what the assessment said."""
-    acted = [result for result in results.values() if "reboot_reasons" in result]
-    if acted:
-        return sorted({reason for result in acted for reason in result["reboot_reasons"]})
-    return list(assessment.get("reboot_reasons", []))
+def reboot_reasons(answers: list[dict[str, Any]]) -> list[str]:
+    """Why a reboot is still due, from a host's answers, oldest first.
+
+    Each role speaks only of itself, so their reasons add up; the assessment before and the verification after them
+    speak of the whole host, so the last of those replaces what was said earlier.
+    """
+    reasons: list[str] = []
+    for answer in answers:
+        if "concerns" in answer:
+            reasons = []
+        reasons += [reason for reason in answer.get("reboot_reasons", []) if reason not in reasons]
+    return reasons
 
 
 def verdict(checks: list[dict[str, Any]]) -> str:

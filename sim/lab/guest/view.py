@@ -233,7 +233,9 @@ def holders(name, loaded):
 
 
 def users(name):
-    """How many open files keep a module: every process's descriptors on its device nodes."""
+    """What keeps a module besides other modules: open files on its device nodes; the console that runs on nouveau."""
+    if name == "nouveau":
+        return int(machine()["nouveau_in_use"] and gpu_driver(modules()) == "nouveau")
     pattern = re.compile(NODES.get(name, "(?!)"))
     count = 0
     for descriptors in Path("/proc").glob("[0-9]*/fd"):

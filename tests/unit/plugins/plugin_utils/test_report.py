@@ -61,7 +61,9 @@ def test_a_changed_host_is_judged_by_its_verification_and_shows_its_new_driver()
 def test_a_reboot_that_a_role_completed_is_no_longer_due():
     variables = hostvars(reboot_reasons=["nouveau is loaded"])
     assert report.record("a", variables)["reboot_reasons"] == ["nouveau is loaded"]
-    variables["__nvidia_driver_result"] = {"changed": True, "actions": [], "reboot_reasons": []}
+    variables["__nouveau_result"] = {"changed": True, "actions": [], "reboot_reasons": ["nouveau is loaded"]}
+    assert report.record("a", variables)["reboot_reasons"] == ["nouveau is loaded"]
+    variables["__gpu_verify_result"] = {"concerns": {}, "checks": [check("pass")], "reboot_reasons": []}
     assert report.record("a", variables)["reboot_reasons"] == []
 
 
