@@ -5,13 +5,12 @@
 
 How the parts divide the work: ``options`` (what may be wanted), ``flavour`` (which modules, which installer options),
 ``runfile`` (the file), ``installer`` (running it once), ``build`` (kernels and DKMS), ``unload`` (what holds the
-driver), ``boot`` (units, options, device files), ``journal`` and ``installer_log`` (when something goes wrong),
-``install`` (the transaction over all of them).
+driver), ``boot`` (units, options, device files), ``journal``, ``installer_log`` and ``undo`` (when something goes
+wrong), ``install`` (the transaction over all of them).
 """
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _driver_facts,
-    _initramfs,
     _kernel,
     _modules,
     _packages,
@@ -27,6 +26,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     journal,
     options,
     runfile,
+    undo,
     unload,
 )
 
@@ -51,6 +51,7 @@ class NvidiaDriver(Concern):
         targets = build.targets(kernel)
         driver = _driver_facts.read(host)
         arch = runfile.architecture(host)
+        record = journal.read(host)
         filename = runfile.name(desired["version"], arch or "unknown")
         path = "%s/%s" % (runfile.DIRECTORY, filename)
         return {
@@ -60,12 +61,14 @@ class NvidiaDriver(Concern):
             "kernel": kernel,
             "targets": targets,
             "driver": driver,
-            "rival": next((name for name in install.RIVALS if _modules.loaded(host, name)), None),
+            "rival": next((name for name in undo.RIVALS if _modules.loaded(host, name)), None),
             "users": unload.read(host),
             "firmware": sorted(
                 {name for folder in FIRMWARE_FOLDERS for name in host.listdir(folder) if name[:1].isdigit()}
             ),
-            "missing_packages": build.missing_packages(host, kernel, targets) if gpus else [],
+            "missing_packages": build.missing_packages(host, kernel, targets, desired["ignore_compiler_mismatch"])
+            if gpus
+            else [],
             "runfile": {
                 "name": filename,
                 "path": path,
@@ -73,9 +76,14 @@ class NvidiaDriver(Concern):
                 "expected_sha256": runfile.expected_sha256(host, desired, filename),
             },
             "package_manager": _packages.manager(host),
-            "stale_images": _stale_images(host) if driver["library"] else [],
+            "stale_images": install.stale_images(host) if driver["library"] else [],
             "boot": boot.read(host, desired, len(gpus)),
-            "journal": journal.read(host),
+            "journal": record,
+            "stopped": [
+                name
+                for name in (record.get("stopped", []) if journal.interrupted(record) else [])
+                if boot.active(host, name + ".service") is False
+            ],
             "installer_pid": installer.main_pid(host),
             "installed_by_log": installer_log.finished(host.read_text(installer.LOG)),
         }
@@ -105,6 +113,10 @@ class NvidiaDriver(Concern):
                 "Rebuild %s for kernel %s" % (image["path"], image["release"]),
             )
         boot.assess(difference, state, desired, len(state["gpus"]))
+        for name in state["stopped"]:
+            difference.add(
+                name, "stopped", "running", "an interrupted run had stopped it for the driver", "Start %s again" % name
+            )
         self._assess_loaded(state, desired, difference)
         return difference
 
@@ -119,6 +131,7 @@ class NvidiaDriver(Concern):
             "runfile": state["runfile"],
             "runfile_due": bool(state["gpus"]) and _runfile_due(state["runfile"]),
             "refusals": install.refusals(state, desired) if state["gpus"] else [],
+            "installed_version": (state["driver"]["library"] or {}).get("version"),
             "loaded_version": (state["driver"]["loaded"] or {}).get("version"),
         }
 
@@ -185,18 +198,3 @@ def _action(what, version):
     if what.startswith("module for "):
         return "Build the modules of %s for kernel %s" % (version, what[len("module for ") :])
     return "Install driver %s" % version
-
-
-def _stale_images(host):
-    """Initial RAM disks that carry NVIDIA modules and are older than the modules on disk."""
-    stale = []
-    for image in _initramfs.read(host)["images"]:
-        if not image["holds"] or "nvidia" not in image["holds"]["modules"]:
-            continue
-        times = [
-            host.stat(path).st_mtime_ns
-            for path in host.glob("/lib/modules/%s/updates/dkms/nvidia.ko*" % image["release"])
-        ]
-        if times and max(times) > image["mtime_ns"]:
-            stale.append(image)
-    return stale

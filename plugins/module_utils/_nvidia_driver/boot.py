@@ -151,14 +151,15 @@ def _why(path):
 
 
 def apply(host, state, desired, gpu_count):
-    """Write the files, create the user, enable the units; daemon-reload only when a unit's text changed."""
+    """Write the files, create the user, enable the units; True when a unit's text changed (then, and only then, there
+    is a daemon-reload)."""
     boot = state["boot"]
     wanted = wanted_files(desired, gpu_count)
     if desired["persistence"] and not boot["user"]:
         _must(
             host, ["useradd", "--system", "--no-create-home", "--home-dir", "/", "--shell", "/usr/sbin/nologin", USER]
         )
-    if not desired["persistence"] and boot["systemd"] and boot["files"]["%s/%s" % (UNIT_FOLDER, PERSISTENCED_UNIT)]:
+    if not desired["persistence"] and boot["systemd"] and boot["enabled"][PERSISTENCED_UNIT]:
         _must(host, ["systemctl", "disable", "--now", "--no-reload", PERSISTENCED_UNIT])
     units_changed = False
     for path, text in wanted.items():
@@ -169,28 +170,33 @@ def apply(host, state, desired, gpu_count):
             host.remove(path)
         else:
             host.write(path, text)
-    if not boot["systemd"]:
-        return
-    if units_changed:
+    if boot["systemd"] and units_changed:
         _must(host, ["systemctl", "daemon-reload"])
     for unit in wanted_units(desired):
-        if not boot["enabled"][unit]:
+        if boot["systemd"] and not boot["enabled"][unit]:
             _must(host, ["systemctl", "enable", "--no-reload", unit])
+    return units_changed
 
 
 def withdraw(host):
-    """Remove our files and disable our units; list of what was done, as phrases."""
-    done = []
+    """Remove our files and disable our units: ``(what was done, what failed)``, lists of phrases."""
+    done, failed = [], []
+    systemd = host.exists("/run/systemd/system")
     for unit in (PERSISTENCED_UNIT, DEVICES_UNIT):
-        if enabled(host, unit) and host.exists("/run/systemd/system"):
-            host.run(["systemctl", "disable", "--now", "--no-reload", unit], timeout=120, changes=True)
+        path = "%s/%s" % (UNIT_FOLDER, unit)
+        if systemd and enabled(host, unit) and (host.read_text(path) or "").startswith(MARK):
+            answer = host.run(["systemctl", "disable", "--now", "--no-reload", unit], timeout=120, changes=True)
+            if not answer.ok:
+                failed.append(answer.summary())
     for path in (MODPROBE, MODULES_LOAD, UNIT_FOLDER + "/" + DEVICES_UNIT, UNIT_FOLDER + "/" + PERSISTENCED_UNIT):
         if (host.read_text(path) or "").startswith(MARK):
             host.remove(path)
             done.append("%s was removed" % path)
-    if done and host.exists("/run/systemd/system"):
-        host.run(["systemctl", "daemon-reload"], timeout=120, changes=True)
-    return done
+    if done and systemd:
+        answer = host.run(["systemctl", "daemon-reload"], timeout=120, changes=True)
+        if not answer.ok:
+            failed.append(answer.summary())
+    return done, failed
 
 
 def start(host, desired, restart=False):

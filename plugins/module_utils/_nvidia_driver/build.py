@@ -50,10 +50,12 @@ def compiler_program(host, compiler):
     return None if _packages.manager(host) == "apt" else find_program(host, compiler["family"])
 
 
-def missing_packages(host, facts, wanted):
+def missing_packages(host, facts, wanted, any_compiler=False):
     """Packages without which no module can be built for the target kernels; sorted list of names.
 
     Decided by files, not by package names: what is there already, from wherever, is not asked for.
+
+    :param any_compiler: another major version than the kernel's will do, if there is one.
     """
     apt = _packages.manager(host) != "dnf"
     missing = {name for name in ("dkms", "make") if not find_program(host, name)}
@@ -62,7 +64,8 @@ def missing_packages(host, facts, wanted):
             continue
         if not kernel["headers"]:
             missing.add(("linux-headers-%s" if apt else "kernel-devel-%s") % kernel["release"])
-        if not compiler_program(host, kernel["compiler"]):
+        found = compiler_program(host, kernel["compiler"]) or (any_compiler and compiler_program(host, None))
+        if not found:
             compiler = kernel["compiler"] or {}
             family = compiler.get("family") or "gcc"
             major = compiler.get("major")
@@ -112,10 +115,13 @@ def only_modules(found):
     return bool(found) and all(what.startswith("module for ") for what, _before, _why in found)
 
 
-def build(host, facts, version, release):
+def build(host, facts, version, release, ignore_compiler_mismatch=False):
     """Build and install the modules for one kernel; returns the command's Result."""
     argv = ["dkms", "install", "-m", "nvidia", "-v", version, "-k", release]
-    return host.run(argv, timeout=BUILD_TIMEOUT, env=build_environment(host, facts, release), changes=True)
+    env = build_environment(host, facts, release)
+    if ignore_compiler_mismatch:
+        env["IGNORE_CC_MISMATCH"] = "1"  # what the installer's --no-cc-version-check sets for its own build
+    return host.run(argv, timeout=BUILD_TIMEOUT, env=env, changes=True)
 
 
 def make_log(host, version):

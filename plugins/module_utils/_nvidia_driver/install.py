@@ -3,25 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The transaction: from what is on the host to the wanted driver, or back to where it was, with both reasons told."""
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _driver_facts, _initramfs, _modules, _nouveau
+from ansible_collections.gpufleet.metal.plugins.module_utils import _driver_facts, _initramfs, _modules
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
     boot,
     build,
     flavour,
     installer,
-    installer_log,
     journal,
     runfile,
+    undo,
     unload,
 )
-
-#: Loaded in this order; each brings what it stands on.
-LOADED_AT_ONCE = ("nvidia", "nvidia-uvm")
-#: In-kernel drivers of the same GPUs; while one is loaded, ours cannot be.
-RIVALS = ("nouveau", "nova_core")
-UNINSTALL_TIMEOUT = 600
-
 
 # -- judging (pure) ------------------------------------------------------------------------------------------------
 
@@ -34,6 +27,8 @@ def problems(state, desired):
     died_installing = journal.interrupted(record) == "install" and record.get("version") == version
     if died_installing and state["installed_by_log"] != version:
         found.insert(0, ("installation", "interrupted", "an earlier run died while the installer was at work"))
+    if journal.interrupted(record) == "withdraw":
+        found.insert(0, ("installation", "partly removed", "an earlier run could not take back all of its changes"))
     loaded = state["driver"]["loaded"]
     wanted, _reason = flavour.choose(state["gpus"], version, desired["kernel_module_type"])
     if loaded and loaded["version"] == version and wanted and loaded["flavour"] not in (wanted, None):
@@ -97,28 +92,34 @@ def run(concern, host, desired, state):
         installer.wait(host, state["installer_pid"], desired["installer_timeout"])
         host.forget()
         state = concern.read(host, desired)
-    _refuse(state, desired)
+    _refuse(host, state, desired)
     record = _open_record(state, desired)
     lacking = problems(state, desired)
-    changed = bool(lacking)
-    stopped = list(record["stopped"])
     try:
         if lacking and not build.only_modules(lacking):
-            stopped = _install(host, desired, state, record)
+            _install(host, desired, state, record)
         if lacking:
             _build(host, desired, state, record)
-        record = journal.enter(host, record, "configure", stopped=stopped)
-        boot.apply(host, state, desired, len(state["gpus"]))
-        _rebuild_images(host, state)
-        record = journal.enter(host, record, "load")
+        journal.enter(host, record, "configure")
+        units_changed = boot.apply(host, state, desired, len(state["gpus"]))
+        _rebuild_images(host)
+        journal.enter(host, record, "load")
         if _load(host, desired, state, record):
-            boot.start(host, desired, restart=changed or bool(stopped))
-    finally:
-        _restore(host, stopped)
+            # an active one-shot unit makes no missing device file again: only a restart does
+            again = lacking or record["stopped"] or units_changed or state["boot"]["devices"]
+            boot.start(host, desired, restart=bool(again))
+    except BaseException as error:
+        left = _restore(host, desired, record)
+        if left and isinstance(error, ConcernError):
+            raise ConcernError("%s\n%s" % (error, left), **error.details) from error
+        raise
+    left = _restore(host, desired, record)
+    if left:
+        raise ConcernError("nvidia_driver: driver %s is in place. %s" % (desired["version"], left))
     journal.enter(host, record, "done", stopped=[])
 
 
-def _refuse(state, desired):
+def _refuse(host, state, desired):
     found = refusals(state, desired)
     if state["missing_packages"]:
         found.append(
@@ -127,28 +128,35 @@ def _refuse(state, desired):
             % ", ".join(state["missing_packages"])
         )
     if found:
-        raise ConcernError("\n".join(found), refusals=found)
+        # Nothing was begun here, but the nouveau role may have blocked the only driver that the GPUs have.
+        unblocked = [] if state["driver"]["library"] else undo.unblock(host)
+        raise ConcernError("\n".join(found + unblocked), refusals=found)
 
 
 def _open_record(state, desired):
-    """The journal of this run. What an interrupted one wrote about the time before it stays true."""
-    library = (state["driver"]["library"] or {}).get("version")
+    """The journal of this run. What an interrupted one wrote about the time before it stays true, but a driver that
+    works now is no leftover, whatever that run had begun with."""
+    library, loaded = state["driver"]["library"], state["driver"]["loaded"]
     earlier = state["journal"] if journal.interrupted(state["journal"]) else {}
+    previous = earlier.get("previous", library["version"] if library else None)
     return {
         "version": desired["version"],
-        "previous": earlier.get("previous", library),
-        "stopped": earlier.get("stopped", []),
+        "previous": loaded["version"] if loaded else previous,
+        "stopped": list(earlier.get("stopped", [])),
     }
 
 
 def _install(host, desired, state, record):
-    """Free the driver, run the installer; returns the daemons that were stopped for it."""
+    """Free the driver and run the installer."""
     version = desired["version"]
     path = state["runfile"]["path"]
-    runfile.verify(host, state["runfile"])
-    runfile.prepare_tmpdir(host, desired, path)
-    record = journal.enter(host, record, "unload")
-    stopped, stays_loaded = _free(host, desired, state, record)
+    try:
+        runfile.verify(host, state["runfile"])
+        runfile.prepare_tmpdir(host, desired, path)
+    except ConcernError as error:
+        raise ConcernError("%s\n%s" % (error, undo.put_back(host, record)), **error.details) from error
+    journal.enter(host, record, "unload")
+    stays_loaded = _free(host, desired, state, record)
     kernel = build.primary(state["kernel"], state["targets"])
     wanted, _reason = flavour.choose(state["gpus"], version, desired["kernel_module_type"])
     argv = ["/bin/sh", path] + flavour.arguments(
@@ -160,21 +168,16 @@ def _install(host, desired, state, record):
         stays_loaded,
         desired["ignore_compiler_mismatch"],
     )
-    record = journal.enter(host, record, "install", stopped=stopped, flavour=wanted, kernel=kernel)
+    journal.enter(host, record, "install", flavour=wanted, kernel=kernel)
     environment = dict(build.build_environment(host, state["kernel"], kernel), TMPDIR=desired["tmpdir"])
     answer = installer.run(host, argv + desired["installer_arguments"], desired["installer_timeout"], environment)
     if not answer.ok:
-        _fail(host, desired, record, "the installer failed: %s" % answer.summary(), answer.out + answer.err)
-    return stopped
+        undo.fail(host, record, "the installer failed: %s" % answer.summary(), answer.out + answer.err)
 
 
 def _free(host, desired, state, record):
-    """Stop the driver's own daemons and unload its modules, all or none.
-
-    :returns: ``(names of the stopped daemons, True when a driver stays loaded)``.
-    """
+    """Stop the driver's own daemons and unload its modules, all or none; True when a driver stays loaded."""
     version = desired["version"]
-    stopped = list(record["stopped"])
     if state["rival"] and not flavour.can_skip_load(version):
         answer = host.run(["modprobe", "-r", state["rival"]], timeout=60, changes=True)
         if not answer.ok:
@@ -184,39 +187,38 @@ def _free(host, desired, state, record):
                 % (version, state["rival"], answer.summary(), flavour.SKIP_LOAD_SINCE)
             )
     if not state["users"]["modules"]:
-        return stopped, False
+        return False
     if unload.obstacles(state["users"]):
-        return stopped, True
-    for name in unload.daemons(state["users"]):
-        stopped.append(name)
-        journal.enter(host, record, "unload", stopped=stopped)  # before the stop, so that a later run starts it again
-        host.run(["systemctl", "stop", name], timeout=120, changes=True)
-    users = unload.read(host)  # seconds have passed: look again, right before the step that needs it
-    hindered = unload.obstacles(users) or unload.unload(host, users)
+        return True
+    hindered = _stop_and_unload(host, state["users"], record, "unload")
     if hindered and not flavour.can_skip_load(version):
-        _restore(host, stopped)
         raise ConcernError("nvidia_driver: the loaded driver cannot be unloaded: %s. Free the GPUs first" % hindered)
-    return stopped, bool(hindered)
+    return bool(hindered)
+
+
+def _stop_and_unload(host, users, record, phase):
+    """Stop the driver's own daemons, then unload all modules or none; why that was not possible, or None."""
+    for name in unload.daemons(users):
+        record["stopped"] = sorted({*record["stopped"], name})
+        journal.enter(host, record, phase)  # before the stop, so that a later run starts it again
+        host.run(["systemctl", "stop", name], timeout=120, changes=True)  # one that goes on is found right below
+    users = unload.read(host)  # seconds have passed: look again, right before the step that needs it
+    return "; ".join(unload.obstacles(users)) or unload.unload(host, users)
 
 
 def _build(host, desired, state, record):
     """DKMS for every target kernel that lacks the modules, then the proof that nothing is missing on disk."""
     version = desired["version"]
-    record = journal.enter(host, record, "build")
+    journal.enter(host, record, "build")
     host.forget()
     for release in state["targets"]:
         driver = _driver_facts.read(host)
         if not build.problems(dict(driver, library={"version": version}), [version], version, [release]):
             continue
-        answer = build.build(host, state["kernel"], version, release)
+        answer = build.build(host, state["kernel"], version, release, desired["ignore_compiler_mismatch"])
         if not answer.ok:
-            _fail(
-                host,
-                desired,
-                record,
-                "DKMS failed for kernel %s: %s" % (release, answer.summary()),
-                answer.out + answer.err,
-            )
+            reason = "DKMS failed for kernel %s: %s" % (release, answer.summary())
+            undo.fail(host, record, reason, answer.out + answer.err)
     host.forget()
     firmware = [version] if host.listdir("/lib/firmware/nvidia/%s" % version) else []
     lacking = build.problems(_driver_facts.read(host), firmware, version, state["targets"])
@@ -224,19 +226,29 @@ def _build(host, desired, state, record):
         reason = "the installer ended without an error, but %s" % "; ".join(
             "%s: %s" % (what, why) for what, _before, why in lacking
         )
-        _fail(host, desired, record, reason, "")
+        undo.fail(host, record, reason, "")
 
 
-def _rebuild_images(host, state):
-    """Initial RAM disks that carry NVIDIA modules get the ones just built."""
-    images = [
-        image for image in _initramfs.read(host)["images"] if image["holds"] and "nvidia" in image["holds"]["modules"]
-    ]
-    if images and state["stale_images"]:
-        _initramfs.check_space(host, images, images)
-        with _initramfs.rebuilt(host, _initramfs.read(host)["tool"], images, lambda _image: ""):
+def stale_images(host):
+    """Initial RAM disks that carry NVIDIA modules and are older than the modules on disk (D12)."""
+    stale = []
+    for image in _initramfs.read(host)["images"]:
+        if not image["holds"] or "nvidia" not in image["holds"]["modules"]:
+            continue
+        modules = host.glob("/lib/modules/%s/updates/dkms/nvidia.ko*" % image["release"])
+        times = [stat.st_mtime_ns for stat in map(host.stat, modules) if stat]
+        if times and max(times) > image["mtime_ns"]:
+            stale.append(image)
+    return stale
+
+
+def _rebuild_images(host):
+    """Judged after the build: the modules that it made are what an image has to carry."""
+    stale, initramfs = stale_images(host), _initramfs.read(host)
+    if stale:
+        _initramfs.check_space(host, stale, initramfs["images"])
+        with _initramfs.rebuilt(host, initramfs["tool"], stale, lambda image: image["error"] or ""):
             pass
-        _initramfs.remember(host, _initramfs.read(host)["images"])
 
 
 def _load(host, desired, state, record):
@@ -245,93 +257,40 @@ def _load(host, desired, state, record):
     host.forget()
     loaded = _driver_facts.read(host)["loaded"]
     users = unload.read(host)
-    if loaded and loaded["version"] != version and not unload.obstacles(users):
-        for name in unload.daemons(users):
-            host.run(["systemctl", "stop", name], timeout=120, changes=True)
-        users = unload.read(host)
-        if not unload.obstacles(users) and unload.unload(host, users) is None:
-            loaded = None
+    replaceable = loaded and loaded["version"] != version and not unload.obstacles(users)
+    if replaceable and _stop_and_unload(host, users, record, "load") is None:
+        loaded = None
     if loaded:
         return loaded["version"] == version
-    if any(_modules.loaded(host, name) for name in RIVALS) or state["kernel"]["running"] not in state["targets"]:
+    if any(_modules.loaded(host, name) for name in undo.RIVALS) or state["kernel"]["running"] not in state["targets"]:
         return False
-    for name in LOADED_AT_ONCE:
+    for name in undo.LOADED_AT_ONCE:
         answer = host.run(["modprobe", name], timeout=300, changes=True)
         if not answer.ok:
-            _fail(host, desired, record, "the driver does not load: %s" % answer.summary(), answer.err)
+            undo.fail(host, record, "the driver does not load: %s" % answer.summary(), answer.err)
     loaded = _driver_facts.read(host)["loaded"]
     if not loaded or loaded["version"] != version:
-        reason = "after modprobe the loaded driver is %s, wanted is %s" % (
-            loaded["version"] if loaded else "none",
-            version,
-        )
-        _fail(host, desired, record, reason, "")
+        found = loaded["version"] if loaded else "none"
+        undo.fail(host, record, "after modprobe the loaded driver is %s, wanted is %s" % (found, version), "")
     return True
 
 
-def _restore(host, stopped):
-    """Start exactly the daemons that were stopped; the persistence daemon follows the driver and starts with it."""
-    for name in stopped:
-        if _modules.loaded(host, "nvidia") and not boot.active(host, name + ".service"):
-            host.run(["systemctl", "start", name], timeout=120, changes=True)
+def _restore(host, desired, record):
+    """Start exactly the daemons that were stopped, where a driver is loaded; at boot their own units start them.
 
-
-# -- when it fails -------------------------------------------------------------------------------------------------
-
-
-def _fail(host, desired, record, reason, printed):
-    """Say why in the operator's terms; a host that had no driver before is put back, nouveau included."""
-    version = desired["version"]
-    make_log, log = build.make_log(host, version), host.read_text(installer.LOG) or ""
-    known = installer_log.classify("\n".join((printed, make_log, log)))
-    lines = ["nvidia_driver: %s" % reason]
-    if known:
-        lines.append("Cause: %s (%s). Remedy: %s." % (known["cause"], known["line"], known["remedy"]))
-    if record["previous"] is None:
-        lines.append(_withdraw(host, version))
-        journal.enter(host, record, "done", failed=reason)
-    else:
-        _reload(host)
-        lines.append(
-            "Driver %s stood here before; to go back set nvidia_driver_version to it (its runfile is kept in %s)."
-            % (record["previous"], runfile.DIRECTORY)
-        )
-    raise ConcernError(
-        "\n".join(lines),
-        cause=known["key"] if known else None,
-        installer_log=installer_log.tail(log),
-        make_log=installer_log.tail(make_log),
-    )
-
-
-def _reload(host):
-    """After a failed upgrade: load whatever driver is on disk, so that the host is not left without one (D3)."""
-    if not _modules.loaded(host, "nvidia") and not any(_modules.loaded(host, name) for name in RIVALS):
-        for name in LOADED_AT_ONCE:
-            host.run(["modprobe", name], timeout=300, changes=True)
-
-
-def _withdraw(host, version):
-    """Take back what this role put on a host that had no driver, and let nouveau drive the GPUs again.
-
-    :returns: what was done, as a sentence for the error message.
+    :returns: which of them did not start and what to do, or None.
     """
-    done = []
-    uninstaller = build.find_program(host, "nvidia-uninstall")
-    if uninstaller:
-        answer = host.run([uninstaller, "--silent", "--ui=none"], timeout=UNINSTALL_TIMEOUT, changes=True)
-        done.append(
-            "the partial installation was removed" if answer.ok else "removing it failed: %s" % answer.summary()
-        )
-    if any(row["module"] == "nvidia" and row["version"] == version for row in _driver_facts.read(host)["dkms"]):
-        answer = host.run(["dkms", "remove", "-m", "nvidia", "-v", version, "--all"], timeout=120, changes=True)
-        done.append(
-            "its DKMS entry was removed" if answer.ok else "removing it from DKMS failed: %s" % answer.summary()
-        )
-    done += boot.withdraw(host)
-    try:
-        if _nouveau.withdraw(host):
-            done.append("the block on nouveau was withdrawn")
-    except ConcernError as error:
-        done.append("the block on nouveau could not be withdrawn: %s" % error)
-    return "The host is as before: %s." % ("; ".join(done) or "nothing was installed")
+    failed = []
+    for name in record["stopped"]:
+        unwanted = name + ".service" == boot.PERSISTENCED_UNIT and not desired["persistence"]
+        if unwanted or not _modules.loaded(host, "nvidia") or boot.active(host, name + ".service"):
+            continue
+        answer = host.run(["systemctl", "start", name], timeout=120, changes=True)
+        if not answer.ok:
+            failed.append(answer.summary())
+    if not failed:
+        return None
+    return (
+        "What was stopped for the driver does not start again: %s. It has to be of the loaded driver's version; "
+        "correct it, then run the role again, which starts it" % "; ".join(failed)
+    )

@@ -15,8 +15,10 @@ LOG = "/var/log/nvidia-installer.log"
 
 #: Exit code with which flock says that another process holds the lock.
 RC_LOCKED = 75
-#: Seconds that the waiting client outlives the unit's own limit.
-GRACE = 30
+#: Seconds from the request to end to the kill, when the time is up.
+STOP = 20
+#: Seconds that the waiting client outlives the installer's own limit and its end.
+GRACE = STOP + 20
 
 
 def has_systemd(host):
@@ -46,11 +48,18 @@ def run(host, argv, timeout, env):
     """Run ``argv`` detached and wait for it; returns a Result with the installer's own exit code."""
     if has_systemd(host):
         command = ["systemd-run", "--unit=%s" % UNIT, "--wait", "--collect", "--quiet"]
-        command.append("--property=RuntimeMaxSec=%d" % timeout)
+        command += ["--property=RuntimeMaxSec=%d" % timeout, "--property=TimeoutStopSec=%d" % STOP]
         command += ["--setenv=%s=%s" % (key, env[key]) for key in sorted(env)]
-        return host.run(command + ["--"] + argv, timeout=timeout + GRACE, changes=True)
+        answer = host.run(command + ["--"] + argv, timeout=timeout + GRACE, changes=True)
+        if not answer.ok and main_pid(host):
+            raise ConcernError(
+                "nvidia_driver: the installer goes on as unit %s, only waiting for it failed: %s. Nothing was taken "
+                "back. Run the role again: it waits for the installer" % (UNIT, answer.summary())
+            )
+        return answer
     command = ["setsid", "--wait", "flock", "--nonblock", "--conflict-exit-code", str(RC_LOCKED), LOCK]
-    answer = host.run(command + argv, timeout=timeout, env=env, changes=True)
+    command += ["timeout", "--kill-after=%d" % STOP, str(timeout)]  # the session of its own outlives ours
+    answer = host.run(command + argv, timeout=timeout + GRACE, env=env, changes=True)
     if answer.rc == RC_LOCKED:
         raise ConcernError(
             "nvidia_driver: another run is installing a driver on this host now. Run the role again later"

@@ -11,7 +11,7 @@ import json
 
 PATH = "/var/lib/gpufleet/driver/journal.json"
 
-#: The phases in their order; ``done`` closes the record.
+#: The phases in their order; ``done`` closes the record. A first installation that fails goes to ``withdraw`` instead.
 PHASES = ("unload", "install", "build", "configure", "load", "done")
 
 
@@ -27,11 +27,10 @@ def read(host):
     return journal if isinstance(journal, dict) else {}
 
 
-def enter(host, journal, phase, **notes):
-    """Write the phase *before* its work begins, so that a run which dies in it is known. Returns the new journal."""
-    journal = dict(journal, phase=phase, at=int(host.clock()), **notes)
-    host.write(PATH, json.dumps(journal, indent=2, sort_keys=True) + "\n")
-    return journal
+def enter(host, record, phase, **notes):
+    """Write the phase *before* its work begins, so that a run which dies in it is known; updates ``record``."""
+    record.update(notes, phase=phase, at=int(host.clock()))
+    host.write(PATH, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def interrupted(journal):

@@ -109,8 +109,7 @@ def unload(host, users):
     for name in order(users):
         answer = host.run(["rmmod", name], timeout=60, changes=True)
         if not answer.ok:
-            for again in reversed(gone):
-                host.run(["modprobe", again], timeout=60, changes=True)
-            return answer.summary()
+            back = [host.run(["modprobe", again], timeout=60, changes=True) for again in reversed(gone)]
+            return "; ".join(result.summary() for result in [answer] + back if not result.ok)
         gone.append(name)
     return None

@@ -2,11 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
+import os
 
 import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, journal
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, journal, unload
 from tests.unit.hosts import Dir, Link
 from tests.unit.plugins.module_utils.nvidia_driver import trees
 from tests.unit.plugins.module_utils.nvidia_driver.trees import KERNEL, NEWER, OLDER, VERSION, does
@@ -30,6 +31,7 @@ def complete(make_host):
     host = make_host(trees.virgin(), trees.tools())
     assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
     host.calls.clear()
+    host.environments.clear()
     return host
 
 
@@ -384,6 +386,9 @@ def test_P12_without_systemd_a_lock_keeps_a_second_installer_out(make_host):
         "--conflict-exit-code",
         "75",
         "/run/gpufleet-nvidia-installer.lock",
+        "timeout",
+        "--kill-after=20",
+        "3600",
     )
     host = make_host(files, {**trees.tools(), (*lock, *plain): (75, "")})
     with pytest.raises(ConcernError, match="another run"):
@@ -495,6 +500,10 @@ def test_what_is_undone_by_hand_is_a_difference(complete, path):
     _state, difference = inspect(complete)
     assert difference.status == "differs"
     assert path.rsplit("/", 1)[1] in " ".join(whats(difference))
+    if path != trees.RUNFILE:  # the role's fetch tasks bring that one
+        # as systemd does it: starting a one-shot unit that is active makes nothing
+        complete.commands[("systemctl", "start", "gpufleet-nvidia-devices.service")] = (0, "")
+        assert trees.converge(CONCERN, complete, trees.desired()).status == "clean"
 
 
 def test_a_stopped_daemon_is_a_difference_and_started(complete):
@@ -511,3 +520,173 @@ def test_persistence_switched_off_removes_what_is_ours_only(complete):
     difference = trees.converge(CONCERN, complete, trees.desired(persistence=False))
     assert difference.status == "clean"
     assert "/etc/systemd/system/nvidia-persistenced.service" not in complete.tree()
+
+
+def test_persistence_switched_off_disables_a_unit_of_others_and_keeps_its_file(complete):
+    unit = "/etc/systemd/system/nvidia-persistenced.service"
+    complete.put({unit: "[Service]\nExecStart=/usr/bin/nvidia-persistenced\n"})
+    off = ("systemctl", "disable", "--now", "--no-reload", "nvidia-persistenced.service")
+    complete.commands[off] = lambda host: (
+        host.remove("/etc/systemd/system/multi-user.target.wants/" + off[-1]) and 0,
+        "",
+    )
+    assert trees.converge(CONCERN, complete, trees.desired(persistence=False)).status == "clean"
+    assert unit in complete.tree()
+
+
+# -- what a failure says and leaves ---------------------------------------------------------------------------------
+
+UNINSTALL = ("/usr/bin/nvidia-uninstall", "--silent", "--ui=none")
+BLOCK = {"/etc/modprobe.d/gpufleet-nouveau.conf": "blacklist nouveau\n"}
+DAEMON = trees.user_of(300, "dcgm", "/system.slice/nvidia-dcgm.service")
+DCGM_ACTIVE = ("systemctl", "is-active", "--quiet", "nvidia-dcgm.service")
+
+
+def with_dcgm(make_host, start=(0, "")):
+    host = upgradable(make_host, DAEMON)
+    host.commands[("systemctl", "stop", "nvidia-dcgm")] = trees.takes("/proc/300")
+    host.commands[DCGM_ACTIVE] = (3, "")
+    host.commands[("systemctl", "start", "nvidia-dcgm")] = start
+    return host
+
+
+@pytest.mark.parametrize(
+    "uninstall", [(1, "", "cannot remove"), (0, "")], ids=["uninstaller fails", "rc 0 and the files are still there"]
+)
+def test_N7_a_withdrawal_that_failed_is_not_told_as_done_and_goes_on_at_the_next_run(make_host, uninstall):
+    half = {"/usr/bin/nvidia-uninstall": "", f"{trees.LIBRARIES}/libnvidia-ml.so.{VERSION}": ""}
+    host = make_host(
+        {**trees.virgin(), **BLOCK}, trees.tools() | {INSTALL: does(half, rc=1, err="failed"), UNINSTALL: uninstall}
+    )
+    with pytest.raises(ConcernError, match="The host is NOT as before") as error:
+        trees.converge(CONCERN, host, trees.desired())
+    assert "The host is as before" not in str(error.value)
+    assert journal.interrupted(journal.read(host)) == "withdraw"
+    host.commands.update(trees.tools())
+    assert "installation" in whats(inspect(host)[1])
+    assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
+
+
+def test_N7_a_unit_that_cannot_be_disabled_is_named(make_host):
+    host = make_host(
+        trees.virgin(),
+        trees.tools()
+        | {("modprobe", "nvidia"): (1, "", "No such device")}
+        | {("systemctl", "disable", "--now", "--no-reload", unit): (1, "", "Access denied") for unit in units()},
+    )
+    host.commands[("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all")] = (0, "")
+    with pytest.raises(ConcernError, match="NOT as before.*Access denied"):
+        trees.converge(CONCERN, host, trees.desired())
+
+
+def test_N7_a_host_without_driver_is_unblocked_when_the_driver_is_refused(make_host):
+    files = {**trees.virgin(), **BLOCK}
+    del files["/usr/sbin/dkms"]
+    host = make_host(files, trees.tools())
+    with pytest.raises(ConcernError, match="dkms[^$]*The block on nouveau was withdrawn"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert "/etc/modprobe.d/gpufleet-nouveau.conf" not in host.tree()
+
+
+def test_N7_a_runfile_that_cannot_be_used_leaves_no_block_on_nouveau(make_host):
+    host = make_host({**trees.virgin(), **BLOCK}, trees.tools() | {trees.PROBE: (126, "", "Permission denied")})
+    with pytest.raises(ConcernError, match="nvidia_driver_tmpdir[^$]*The host is as before"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert "/etc/modprobe.d/gpufleet-nouveau.conf" not in host.tree()
+
+
+def test_a_working_driver_is_never_taken_off_because_of_an_old_record(complete):
+    """An earlier run ended in the middle, the driver works since: a module that does not build removes nothing."""
+    complete.put({journal.PATH: json.dumps({"phase": "load", "version": VERSION, "previous": None, "stopped": []})})
+    complete.put(trees.kernel(NEWER))
+    complete.commands[("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", NEWER)] = (10, "", "Error!")
+    with pytest.raises(ConcernError, match="nothing of it was removed"):
+        trees.converge(CONCERN, complete, trees.desired())
+    assert not [call for call in complete.calls if "uninstall" in call[0] or call[:2] == ("dkms", "remove")]
+
+
+def test_D2_daemons_come_back_when_the_installation_fails(make_host):
+    host = with_dcgm(make_host)
+    host.commands[INSTALL] = (1, "", "failed")
+    host.commands[("modprobe", "nvidia")] = does(trees.loaded(OLDER))
+    with pytest.raises(ConcernError, match=f"Driver {OLDER} stood here before"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert host.calls.index(("modprobe", "nvidia")) < host.calls.index(("systemctl", "start", "nvidia-dcgm"))
+
+
+def test_D2_a_daemon_that_does_not_start_again_is_named_and_kept_in_the_journal(make_host):
+    host = with_dcgm(make_host, start=(1, "", "wrong version"))
+    with pytest.raises(ConcernError, match="does not start again: 'systemctl start nvidia-dcgm'"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert "nvidia-dcgm" in whats(inspect(host)[1])
+    host.commands[("systemctl", "start", "nvidia-dcgm")] = does(rc=0)
+    host.commands[DCGM_ACTIVE] = [(3, ""), (3, ""), (0, "")]
+    assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
+
+
+@pytest.mark.parametrize("phase", ["install", "build", "configure", "load"])
+def test_P16_the_journal_names_the_stopped_daemons_in_every_phase(make_host, monkeypatch, phase):
+    host = with_dcgm(make_host)
+    enter, seen = journal.enter, {}
+
+    def noted(host, record, entered, **notes):
+        enter(host, record, entered, **notes)
+        seen[entered] = journal.read(host)["stopped"]
+
+    monkeypatch.setattr(journal, "enter", noted)
+    host.commands[DCGM_ACTIVE] = (3, "")
+    assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
+    assert seen[phase] == ["nvidia-dcgm"]
+
+
+def test_D3_a_module_that_does_not_come_back_is_named(make_host):
+    host = upgradable(make_host)
+    host.commands[("rmmod", "nvidia")] = (1, "", "in use")
+    host.commands[("modprobe", "nvidia_uvm")] = (1, "", "no memory")
+    assert "no memory" in unload.unload(host, unload.read(host))
+
+
+def test_P12_an_installer_that_outlives_its_waiting_client_is_left_at_work(make_host):
+    host = make_host(trees.virgin(), trees.tools() | {INSTALL: (124, "", "stopped")})
+    host.commands[trees.MAIN_PID] = [(0, "0\n"), (0, "4242\n")]
+    with pytest.raises(ConcernError, match="the installer goes on"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert journal.interrupted(journal.read(host)) == "install"
+
+
+# -- compiler, images -----------------------------------------------------------------------------------------------
+
+
+def test_B6_a_missing_compiler_is_no_obstacle_when_the_mismatch_is_ignored(make_host):
+    files = trees.virgin()
+    del files["/usr/bin/gcc-12"]
+    host = make_host(files, {**trees.tools(), trees.installer("--no-cc-version-check"): does(trees.on_disk())})
+    assert inspect(host)[0]["missing_packages"] == ["gcc-12"]
+    assert trees.converge(CONCERN, host, trees.desired(ignore_compiler_mismatch=True)).status == "clean"
+    host.remove("/usr/bin/gcc")
+    assert inspect(host, ignore_compiler_mismatch=True)[0]["missing_packages"] == ["gcc-12"]
+
+
+def test_B6_dkms_ignores_the_mismatch_too(complete):
+    complete.put(trees.kernel(NEWER, compiler="gcc-14 (Debian 14.2.0) 14.2.0"))
+    build = ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", NEWER)
+    complete.commands[build] = does(trees.module(NEWER))
+    assert trees.converge(CONCERN, complete, trees.desired(ignore_compiler_mismatch=True)).status == "clean"
+    assert complete.environments[complete.calls.index(build)] == {"IGNORE_CC_MISMATCH": "1"}
+
+
+def test_D12_an_image_that_carries_the_old_module_is_rebuilt_in_the_same_run(make_host):
+    host = upgradable(make_host)
+    image = f"/boot/initrd.img-{KERNEL}"
+    listing = (0, f"usr/lib/modules/{KERNEL}/updates/dkms/nvidia.ko\n")
+    host.put({image: "old", "/usr/sbin/mkinitramfs": ""})
+    os.utime(host.path(image), (1, 1))
+    for name in host.glob(f"/lib/modules/{KERNEL}/updates/dkms/*"):
+        os.utime(host.path(name), (1, 1))
+    host.commands[("lsinitramfs", image)] = listing
+    host.commands[("ln", "-f", image, image + ".gpufleet-previous")] = (0, "")
+    host.commands[("update-initramfs", "-u", "-k", KERNEL)] = does({image: "new"})
+    assert not [what for what in whats(inspect(host)[1]) if what == image]
+    assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
+    calls = host.calls
+    assert calls.index(INSTALL) < calls.index(("update-initramfs", "-u", "-k", KERNEL))

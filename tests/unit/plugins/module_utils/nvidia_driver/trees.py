@@ -178,6 +178,7 @@ def installer(*arguments, flavour="open", environment=()):
         "--collect",
         "--quiet",
         "--property=RuntimeMaxSec=3600",
+        "--property=TimeoutStopSec=20",
         *(f"--setenv={setting}" for setting in settings),
         "--",
         "/bin/sh",
