@@ -107,9 +107,14 @@ def apply(host, name, state, tokens, unwanted):
         try:
             _must(host, ["grub-mkconfig", "-o", GRUB_CONFIGURATION])
             _prove(host, name, tokens, unwanted)
-        except ConcernError:
+        except ConcernError as error:
             _put_drop_in(host, name, state["drop_in"])
-            _must(host, ["grub-mkconfig", "-o", GRUB_CONFIGURATION])
+            again = host.run(["grub-mkconfig", "-o", GRUB_CONFIGURATION], timeout=TIMEOUT, changes=True)
+            if not again.ok:
+                raise ConcernError(
+                    "%s The previous settings are back, but the boot entries could NOT be generated from them: %s. "
+                    "Look at %s before a reboot." % (error, again.summary(), GRUB_CONFIGURATION)
+                ) from error
             raise
     else:
         raise ConcernError(

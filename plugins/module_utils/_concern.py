@@ -8,6 +8,8 @@ a pure function) and makes it so (:meth:`Concern.apply`). Its own module runs al
 first two of every concern in one round trip.
 """
 
+import traceback
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
@@ -184,6 +186,12 @@ def run_module(concern):
         )
     except ConcernError as error:
         module.fail_json(msg=str(error), **error.details)
+    except OSError as error:
+        module.fail_json(
+            msg=f"{concern.name}: the host refuses a change: {error}. Correct that (a full or read-only file system, "
+            "or become missing), then run again: the role goes on from what it finds.",
+            exception=traceback.format_exc(),
+        )
     module.exit_json(
         changed=difference.changed,
         actions=difference.actions,

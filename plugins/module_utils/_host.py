@@ -201,6 +201,16 @@ class Host:
         except BaseException:
             os.unlink(temporary)
             raise
+        self._settle(directory)
+
+    @staticmethod
+    def _settle(directory):
+        """Put a directory's entries on disk: without it, a power cut may take a rename back."""
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     def remove(self, path):
         """Remove a file or link; True when there was one."""

@@ -172,7 +172,7 @@ def check_space(host, images, known):
         free = host.free_bytes(folder)
         if free is not None and free < needed:
             raise ConcernError(
-                "%s has %d MiB free, rebuilding %d initial RAM disk(s) needs %d MiB. Nothing was changed. "
+                "%s has %d MiB free, rebuilding %d initial RAM disk(s) needs %d MiB. No image was changed. "
                 "Free space there (remove kernels that are no longer used), then run again."
                 % (folder, free >> 20, len(images), needed >> 20)
             )
@@ -181,10 +181,7 @@ def check_space(host, images, known):
 def _must(host, argv, timeout=BUILD_TIMEOUT):
     result = host.run(argv, timeout=timeout, changes=True)
     if not result.ok:
-        raise ConcernError(
-            "%s. The previous initial RAM disks are put back. Correct what the tool complains about, then run again."
-            % result.summary()
-        )
+        raise ConcernError("%s. Correct what the tool complains about, then run again." % result.summary())
 
 
 def _build(host, tool, image):
@@ -215,9 +212,9 @@ def rebuilt(host, tool, images, proven):
     kept, results = [], []
     try:
         for image in images:
-            kept.append(image)
             if image["size"] is not None:
                 _keep(host, image)
+            kept.append(image)
             _build(host, tool, image)
             results.append(_look(host, tool, {key: image[key] for key in ("release", "path", "kind")}, {}))
             problem = proven(results[-1])
@@ -228,20 +225,24 @@ def rebuilt(host, tool, images, proven):
                     % (image["path"], image["release"], problem, tool)
                 )
         yield
-    except BaseException:
-        for image in kept:
-            _put_back(host, image["path"])
+    except BaseException as error:
+        failed = [text for text in (_put_back(host, image["path"]) for image in kept) if text]
+        if failed:
+            raise ConcernError(
+                "%s\nThe previous initial RAM disks could NOT be put back: %s. Do not reboot; rename each file that "
+                "ends in %s to its name without it." % (error, "; ".join(failed), PREVIOUS_SUFFIX)
+            ) from error
         raise
     for image in kept:
         host.remove(image["path"] + PREVIOUS_SUFFIX)
     remember(host, results)
 
 
-def clear(host, left_over):
-    """Remove what an interrupted run left; an image whose place is empty comes back first."""
+def clear(host, tool, left_over):
+    """Remove what an interrupted run left; an image that is gone or cannot be looked into comes back first."""
     for path in left_over:
         image = path[: -len(PREVIOUS_SUFFIX)]
-        if path.endswith(PREVIOUS_SUFFIX) and not host.exists(image):
+        if path.endswith(PREVIOUS_SUFFIX) and (not host.exists(image) or (tool and _list(host, tool, image)[1])):
             _must(host, ["mv", "-f", path, image])
         host.remove(path)
 
@@ -251,13 +252,22 @@ def _keep(host, image):
     file (the crash kernel's) nor on a file system without links (VFAT): those get a copy."""
     path, kept = image["path"], image["path"] + PREVIOUS_SUFFIX
     if image["kind"] == "kdump" or not host.run(["ln", "-f", path, kept], changes=True).ok:
-        _must(host, ["cp", "-a", path, kept])
+        try:
+            _must(host, ["cp", "-a", path, path + NEW_SUFFIX])  # half a copy never bears the name of a whole one
+            _must(host, ["mv", "-f", path + NEW_SUFFIX, kept])
+        except ConcernError:
+            host.remove(path + NEW_SUFFIX)
+            raise
 
 
 def _put_back(host, path):
-    kept, present = host.stat(path + PREVIOUS_SUFFIX), host.stat(path)
-    if kept is not None and (present is None or present.st_ino != kept.st_ino):
-        host.run(["mv", "-f", path + PREVIOUS_SUFFIX, path], changes=True)
-    elif kept is not None:
-        host.remove(path + PREVIOUS_SUFFIX)  # two names of one file: renaming one onto the other does nothing
+    """The kept image under its own name again; why that did not work, or None."""
     host.remove(path + NEW_SUFFIX)
+    kept, present = host.stat(path + PREVIOUS_SUFFIX), host.stat(path)
+    if kept is None:
+        return None
+    if present is not None and present.st_ino == kept.st_ino:
+        host.remove(path + PREVIOUS_SUFFIX)  # two names of one file: renaming one onto the other does nothing
+        return None
+    result = host.run(["mv", "-f", path + PREVIOUS_SUFFIX, path], changes=True)
+    return None if result.ok else result.summary()

@@ -8,7 +8,12 @@ choice) the kernel command line. Everything here is staged: nothing reboots the 
 """
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import _boot_loader, _initramfs
-from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Concern, Difference, validated
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import (
+    Concern,
+    ConcernError,
+    Difference,
+    validated,
+)
 
 MODULES = ("nouveau", "nova_core")
 MODPROBE_NAME = "gpufleet-nouveau.conf"
@@ -20,7 +25,11 @@ TOKENS = {
     "dracut": ("modprobe.blacklist=" + ",".join(MODULES), "rd.driver.blacklist=" + ",".join(MODULES)),
     None: ("modprobe.blacklist=" + ",".join(MODULES),),
 }
-HEADER = "# Managed by gpufleet.metal (role nouveau): the NVIDIA driver needs the GPUs.\n"
+#: Also the record, on the host, of how to go on or back when it is met with neither driver.
+HEADER = (
+    "# Managed by gpufleet.metal (role nouveau): the NVIDIA driver needs the GPUs.\n"
+    "# No driver on the GPUs? On: run site.yml again. Back: run the role nouveau with nouveau_state: absent.\n"
+)
 
 
 def modprobe_text():
@@ -155,7 +164,7 @@ class Nouveau(Concern):
         """Files, then images, then boot entries: one step, on an error all of it is put back."""
         blocked = desired["state"] == "present"
         if state["initramfs"]["left_over"]:
-            _initramfs.clear(host, state["initramfs"]["left_over"])
+            _initramfs.clear(host, state["initramfs"]["tool"], state["initramfs"]["left_over"])
             state = self.read(host, desired)
             difference = self.assess(state, desired)
         initramfs = state["initramfs"]
@@ -180,17 +189,23 @@ class Nouveau(Concern):
                 if path in due:
                     _put(host, path, text)
             raise
-        self._reload_crash_kernel(host, images)
+        _initramfs.remember(host, initramfs["images"])
         if blocked:
             self._unload(host, state)
-        _initramfs.remember(host, initramfs["images"])
+        self._reload_crash_kernel(host, images)
 
     def _reload_crash_kernel(self, host, images):
         """The crash kernel's image is in memory already: load the new one, where the service runs (A5)."""
         if any(image["kind"] == "kdump" for image in images):
             for unit in ("kdump.service", "kdump-tools.service"):
                 if host.exists("/usr/lib/systemd/system/" + unit) or host.exists("/lib/systemd/system/" + unit):
-                    host.run(["systemctl", "try-restart", unit], timeout=300, changes=True)
+                    result = host.run(["systemctl", "try-restart", unit], timeout=300, changes=True)
+                    if not result.ok:
+                        raise ConcernError(
+                            "nouveau: all images are rebuilt, but the crash kernel was not loaded anew: %s. Until "
+                            "'systemctl restart %s' succeeds or the host reboots, a crash may not be dumped."
+                            % (result.summary(), unit)
+                        )
 
     def _unload(self, host, state):
         """Unload what nothing uses. A refusal is no error: the reboot that is pending anyway completes it (A14)."""
@@ -230,4 +245,9 @@ def withdraw(host):
     state, difference = concern.inspect(host, desired)
     if difference.changed:
         concern.apply(host, desired, state, difference)
+    if difference.actions and difference.unknown:
+        raise ConcernError(
+            "these may still carry it: %s. Rebuild them by hand"
+            % "; ".join("%(what)s (%(why)s)" % entry for entry in difference.unknown)
+        )
     return difference.actions

@@ -148,6 +148,15 @@ def test_A12_an_override_is_named_and_everything_is_put_back(make_host):
     assert not host.exists("/etc/modprobe.d/gpufleet-nouveau.conf")
 
 
+def test_A12_boot_entries_that_cannot_be_put_back_are_told_with_the_first_reason(make_host):
+    checks = {("sh", "-n", "/etc/default/grub"): (0, "")}
+    host = grub_host(make_host, commands=checks)
+    host.commands[MAKE] = [(1, "", "first reason"), (1, "", "second reason")]
+    with pytest.raises(ConcernError, match="first reason.*could NOT be generated.*second reason"):
+        converge(host, kernel_command_line=True)
+    assert not host.exists(DROP_IN)
+
+
 def test_an_unsupported_boot_loader_names_the_variable(make_host):
     with pytest.raises(ConcernError, match="nouveau_kernel_command_line: false"):
         converge(make_host({}), kernel_command_line=True)
