@@ -114,6 +114,10 @@ class Concern:
         """Make it so; raise :class:`ConcernError` on failure. The caller re-reads to prove it."""
         raise NotImplementedError
 
+    def prove(self, host, desired):
+        """The slow proofs that :meth:`read` leaves out: a list of checks (see ``_verify``). Changes nothing."""
+        return []
+
     def returns(self, state, desired):
         """What the concern's module returns beyond the common keys; the role's own tasks may use it. Pure."""
         return {}
@@ -162,11 +166,16 @@ def public_names(concern, message):
     return " ".join(words)
 
 
-def run_module(concern):
-    """The body of a concern's module: inspect, and unless in check mode apply, re-read and compare."""
-    module = AnsibleModule(argument_spec=concern.options, supports_check_mode=True)
+def run_module(concern, options=None, after_change=None):
+    """The body of a concern's module: inspect, and unless in check mode apply, re-read and compare.
+
+    :param options: argument spec of what the module takes beside the desired document.
+    :param after_change: ``after_change(host, params)``, called when a change was made and proven; what it leaves on the
+        host is a convenience and never a difference of its own.
+    """
+    module = AnsibleModule(argument_spec=dict(concern.options, **(options or {})), supports_check_mode=True)
     host = Host()
-    desired = module.params
+    desired = {name: module.params[name] for name in concern.options}
     if not concern.managed(desired):
         module.exit_json(changed=False, actions=[], reboot_required=False, reboot_reasons=[], unknown=[])
     try:
@@ -177,6 +186,8 @@ def run_module(concern):
             with host.exclusive(LOCK_TIMEOUT):
                 state, difference = concern.inspect(host, desired)  # the run waited for may have done the work
                 state, after = _change(concern, host, desired, state, difference)
+                if difference.changed and after_change:
+                    after_change(host, module.params)
     except InvalidDesired as error:
         module.fail_json(msg=str(error))
     except Busy as error:

@@ -9,6 +9,8 @@ short_description: Install the NVIDIA driver from its runfile, load it, and have
 version_added: 0.1.0
 author:
   - The gpufleet.metal authors (@gpufleet)
+extends_documentation_fragment:
+  - gpufleet.metal.nvml
 description:
   - Makes one version of the driver true on a host, by the vendor's runfile without the OpenGL files, with its kernel
     modules built by DKMS for the running kernel, for the one that boots next and for every other installed kernel whose
@@ -24,6 +26,7 @@ description:
   - When the installation fails on a host that had no driver, the host is put back, and the block on nouveau is
     withdrawn.
   - The runfile must lie at RV(runfile.path) already; the role nvidia_driver brings it there.
+  - A run that changes the host also leaves the controller's NVML binding there, so that later checks start faster.
 options:
   state:
     description:
@@ -148,6 +151,10 @@ gpu_count:
   description: Number of GPUs on the PCI bus, without those bound to vfio-pci.
   returned: when O(state=present)
   type: int
+installed_version:
+  description: Version of the user-space libraries, null when there are none.
+  returned: when O(state=present)
+  type: str
 loaded_version:
   description: Version of the loaded kernel module.
   returned: when O(state=present)
@@ -206,12 +213,17 @@ make_log:
   elements: str
 """
 
+from ansible_collections.gpufleet.metal.plugins.module_utils import _nvml
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import run_module
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver
 
 
 def main():
-    run_module(NvidiaDriver())
+    run_module(
+        NvidiaDriver(),
+        options={"_nvml_binding": {"type": "dict", "no_log": True}},
+        after_change=lambda host, params: _nvml.store(host, params["_nvml_binding"]),
+    )
 
 
 if __name__ == "__main__":

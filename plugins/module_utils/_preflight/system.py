@@ -100,4 +100,20 @@ def package_lock(facts, desired, options):
     return finding("package_lock", "pass", "no lock of dpkg or apt is held (/proc/locks)")
 
 
-CHECKS = [operating_system, architecture, python, readable, package_database, package_lock]
+def version_lock(facts, desired, options):
+    """A lock that cannot be set is found before the driver is installed that it is to protect."""
+    if not wanted(desired, "version_lock"):
+        return None
+    manager = facts["manager"]
+    if manager == "apt":
+        return finding("version_lock", "pass", "apt can lock versions")
+    return finding(
+        "version_lock",
+        "fail",
+        "the package manager is %s, and versions can be locked with apt only" % (manager or "unknown"),
+        "Set version_lock_state to unmanaged, and keep the kernel and the driver from being updated in another way.",
+        "version_lock_state",
+    )
+
+
+CHECKS = [operating_system, architecture, python, readable, package_database, package_lock, version_lock]

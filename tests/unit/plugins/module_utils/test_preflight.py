@@ -499,3 +499,13 @@ def test_C2_needs_are_summed_per_file_system(make_host):
     assert len(systems) == 1
     assert {"/usr", "/var/lib/dkms", "/var/lib/gpufleet/tmp", "/boot"} <= set(systems[0]["paths"])
     assert systems[0]["needed"] == sum(reader.needs(host, document(), [RUNNING]).values())
+
+
+@pytest.mark.parametrize(
+    "manager, state, result",
+    [("apt", "present", "pass"), ("dnf", "present", "fail"), (None, "present", "fail"), ("dnf", "unmanaged", None)],
+)
+def test_a_lock_that_cannot_be_set_fails_before_the_driver_is_installed(manager, state, result):
+    found = check("version_lock", changed(FACTS, manager=manager), dict(DESIRED, version_lock={"state": state}))
+    assert (found and found["result"]) == result
+    assert found is None or result == "pass" or "version_lock_state to unmanaged" in found["remedy"]
