@@ -30,6 +30,24 @@ options:
       - The desired document of the role gpu_preflight. When given and a role is due, the answer also tells every
         reason why the change would fail.
     type: dict
+    suboptions:
+      expected_gpus:
+        description: How many GPUs the machine has. Any other number on the PCI bus fails.
+        type: int
+      passthrough:
+        description: What to say of GPUs that are bound to vfio-pci.
+        type: str
+        choices: [fail, allow]
+        default: fail
+      secure_boot:
+        description: What to say when module signatures are enforced and the modules' key is not enrolled.
+        type: str
+        choices: [fail, allow]
+        default: fail
+      exec_probe:
+        description: Without effect here. The assessment never writes the probe.
+        type: bool
+        default: true
 seealso:
   - module: gpufleet.metal.gpu_verify
   - module: gpufleet.metal.gpu_facts
@@ -147,7 +165,7 @@ def main():
     options = dict(
         _assess.READING_OPTIONS,
         detail={"type": "str", "choices": ["brief", "full"], "default": "brief"},
-        preflight={"type": "dict"},
+        preflight={"type": "dict", "options": _preflight.OPTIONS},
     )
     module = AnsibleModule(argument_spec=options, supports_check_mode=True)
     host = Host()
