@@ -40,7 +40,9 @@ options:
         description: The PCIe width that each card must run at.
         type: int
       depth:
-        description: With V(standard), the slow proofs run too.
+        description:
+          - With V(standard), the slow proofs run too. C(version_lock_proof) asks apt in simulations whether the lock
+            holds, C(initramfs) looks into each initial RAM disk anew. M(gpufleet.metal.gpu_assess) is always V(quick).
         type: str
         choices: [quick, standard]
         default: quick

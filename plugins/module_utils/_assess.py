@@ -55,8 +55,7 @@ def assess(host, desired, full=False):
 
     :param desired: dict of concern name -> complete desired document, from :func:`validate`.
     :param full: also return each concern's whole state.
-    :returns: ``{concerns: {name: Difference.as_dict()}, due: [name], reboot_required: bool, reboot_reasons: [str],
-        summary: {gpus: [{model, count}], kernel, driver}}``.
+    :returns: ``{concerns: {name: Difference.as_dict()}, due: [name], reboot_required: bool, reboot_reasons: [str]}``.
     """
     answer = {}
     for name, document in desired.items():
@@ -73,13 +72,19 @@ def assess(host, desired, full=False):
         "due": _graph.due({name: entry["status"] for name, entry in answer.items()}),
         "reboot_required": bool(pending),
         "reboot_reasons": pending,
-        "summary": summary(host),
     }
 
 
-def summary(host):
-    """The machine in a few words: GPU models and their counts, running kernel, loaded driver."""
-    models = [gpu["model"] or "NVIDIA device {}".format(gpu["device"]) for gpu in _pci.read(host)["gpus"]]
+def summary(host, nvml):
+    """The machine in a few words: GPU models and their counts, running kernel, loaded driver.
+
+    :param nvml: what :func:`_nvml.presence` found. A model has NVML's name; a GPU that does not answer has that of an
+        equal card, else the PCI table's.
+    """
+    gpus = _pci.read(host)["gpus"]
+    answers = {gpu["address"]: gpu["name"] for gpu in nvml["gpus"] if gpu["name"]}
+    names = {_card(gpu): answers[gpu["address"]] for gpu in gpus if gpu["address"] in answers}
+    models = [names.get(_card(gpu)) or gpu["model"] or "NVIDIA device {}".format(gpu["device"]) for gpu in gpus]
     loaded = _driver_facts.read(host)["loaded"]
     return {
         "gpus": [{"model": model, "count": models.count(model)} for model in sorted(set(models))],
@@ -88,16 +93,29 @@ def summary(host):
     }
 
 
-def verify(host, assessment, options, binding):
-    """Check the host: ``{checks, failed_checks, failure}``; see :func:`_verify.checks`."""
-    facts = {
-        "pci": _pci.read(host),
-        "driver": _driver_facts.read(host),
-        "nvml": _nvml.presence(host, binding, options["nvml_timeout"]),
-    }
+def _card(gpu):
+    return gpu["device"], gpu["subsystem"]
+
+
+def verify(host, desired, assessment, options, binding):
+    """Check the host; with the depth ``standard``, every managed concern's slow proofs too.
+
+    :param desired: dict of concern name -> complete desired document, from :func:`validate`.
+    :param assessment: the answer of :func:`assess`.
+    :param options: dict by :data:`_verify.OPTIONS`.
+    :returns: ``{summary: {gpus: [{model, count}], kernel, driver}, checks, failed_checks: [id], failure: str}``; see
+        :func:`_verify.checks`.
+    """
+    nvml = _nvml.presence(host, binding, options["nvml_timeout"])
+    facts = {"pci": _pci.read(host), "driver": _driver_facts.read(host), "nvml": nvml}
     checks = _verify.checks(facts, assessment, options)
+    if options["depth"] == "standard":
+        for name, document in desired.items():
+            if CONCERNS[name].managed(document):
+                checks += CONCERNS[name].prove(host, document)
     failed = [check for check in checks if check["result"] == "fail"]
     return {
+        "summary": summary(host, nvml),
         "checks": checks,
         "failed_checks": [check["id"] for check in failed],
         "failure": "\n".join("{id}: {evidence}. {remedy}".format(**check) for check in failed),

@@ -99,13 +99,17 @@ def read(host):
         ``size`` None: the image is missing; ``holds`` None with ``error``: it could not be looked into; ``left_over``:
         what an interrupted run left beside the images.
     """
-    return host.once("initramfs", lambda: _read(host))
+    return host.once("initramfs", lambda: _read(host, _record(host)))
 
 
-def _read(host):
+def look_again(host):
+    """As :func:`read`, but every image is looked into now, whatever was recorded of it. Takes seconds an image."""
+    return _read(host, {})
+
+
+def _read(host, record):
     facts = _kernel.read(host)
     tool = facts["initramfs_tool"]
-    record = _record(host)
     images = [_look(host, tool, image, record) for image in _candidates(host, facts)]
     left_over = [path for folder in FOLDERS for path in host.glob(folder + "/*.gpufleet-*")]
     return {"tool": tool, "images": images, "left_over": left_over}

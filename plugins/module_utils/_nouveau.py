@@ -7,7 +7,7 @@ Three places decide: modprobe.d on the root file system, the initial RAM disk of
 choice) the kernel command line. Everything here is staged: nothing reboots the host, a loaded nouveau is pending.
 """
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _boot_loader, _initramfs
+from ansible_collections.gpufleet.metal.plugins.module_utils import _boot_loader, _initramfs, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import (
     Concern,
     ConcernError,
@@ -159,6 +159,28 @@ class Nouveau(Concern):
             "nouveau_kernel_command_line is %s" % ("true" if tokens else "false, or the block is withdrawn"),
             "%s the boot entries' block on nouveau" % ("Write" if tokens else "Remove"),
         )
+
+    def prove(self, host, desired):
+        """Look into every initial RAM disk anew."""
+        if desired["state"] != "present":
+            return []
+        stat = host.stat(MODPROBE_FILE)
+        written_ns = None if stat is None else stat.st_mtime_ns
+        images = _initramfs.look_again(host)["images"]
+        bad, unread = [], []
+        for image in images:
+            problem = _problem(image, True, written_ns)
+            if problem:
+                hidden = image["size"] is not None and image["holds"] is None
+                (unread if hidden else bad).append("%s: %s" % (image["path"], problem))
+        if bad:
+            return [_verify.check("initramfs", "fail", "; ".join(bad + unread), "Run the nouveau role.")]
+        if unread or not images:
+            evidence = "; ".join(unread) or "no initial RAM disk was found in " + ", ".join(_initramfs.FOLDERS)
+            remedy = "Make the images readable (become: true) with the distribution's tool installed."
+            return [_verify.check("initramfs", "not_measured", evidence, remedy)]
+        evidence = "none loads %s: %s" % (" or ".join(MODULES), ", ".join(image["path"] for image in images))
+        return [_verify.check("initramfs", "pass", evidence)]
 
     def apply(self, host, desired, state, difference):
         """Files, then images, then boot entries: one step, on an error all of it is put back."""

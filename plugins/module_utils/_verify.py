@@ -43,12 +43,21 @@ def gpu_count(pci, nvml, expected):
             evidence,
             "Set gpu_verify_expected_count so that a missing GPU is noticed.",
         )
+    if len(passed_through) == len(on_bus):
+        return check("gpu_count", "pass", f"{evidence}, all handed to virtual machines (vfio-pci)")
+    if nvml["binding_missing"]:
+        return check(
+            "gpu_count",
+            "not_measured",
+            f"{evidence}; NVML was not asked: {nvml['reason']}",
+            "Install the Python package nvidia-ml-py beside Ansible on the controller.",
+        )
     if nvml["reason"]:
         return check(
             "gpu_count",
             "fail",
             f"{evidence}; NVML: {nvml['reason']}",
-            "Load the driver (role nvidia_driver), then verify again.",
+            "Run the nvidia_driver role, or reboot when one is pending; then verify again.",
         )
     answering = [gpu["address"] for gpu in nvml["gpus"] if not gpu["lost"]]
     missing = [address for address in on_bus if address not in answering and address not in passed_through]
@@ -88,14 +97,15 @@ def driver_loaded(driver, wanted, gpus):
     return check("driver_loaded", "pass", evidence)
 
 
-def nouveau_gone(driver):
-    """No GPU is driven by nouveau and its module is not loaded."""
-    if driver["nouveau"]["loaded"]:
+def nouveau_gone(driver, gpus):
+    """No GPU is driven by an in-kernel driver (nouveau, nova) and nouveau's module is not loaded."""
+    driven = [gpu["address"] for gpu in gpus if (gpu["driver"] or "").lower().startswith(("nouveau", "nova"))]
+    if driver["nouveau"]["loaded"] or driven:
+        evidence = "/sys/module/nouveau exists" if driver["nouveau"]["loaded"] else "an in-kernel driver is bound"
+        if driven:
+            evidence += "; it drives " + ", ".join(driven)
         return check(
-            "nouveau_gone",
-            "fail",
-            "/sys/module/nouveau exists",
-            "Run the nouveau and nvidia_driver roles; the reboot completes them.",
+            "nouveau_gone", "fail", evidence, "Run the nouveau and nvidia_driver roles; the reboot completes them."
         )
     return check("nouveau_gone", "pass", "nouveau is not loaded (/sys/module)")
 
@@ -161,7 +171,7 @@ def concern_state(name, entry):
 def checks(facts, assessment, options):
     """All checks of one host.
 
-    :param facts: ``{pci, driver, nvml}`` as the readers give them; ``nvml`` is ``{reason, gpus: [{address, lost}]}``.
+    :param facts: ``{pci, driver, nvml}`` as the readers give them; ``nvml`` as :func:`_nvml.presence` does.
     :param assessment: the answer of :func:`_assess.assess`.
     :param options: dict by :data:`OPTIONS`.
     :returns: list of checks.
@@ -169,7 +179,7 @@ def checks(facts, assessment, options):
     found = [
         gpu_count(facts["pci"], facts["nvml"], options["expected_count"]),
         driver_loaded(facts["driver"], options["driver_version"], facts["pci"]["gpus"]),
-        nouveau_gone(facts["driver"]),
+        nouveau_gone(facts["driver"], facts["pci"]["gpus"]),
         link_width(facts["pci"], options["expected_link_width"]),
     ]
     return found + [concern_state(name, entry) for name, entry in assessment["concerns"].items()]

@@ -177,7 +177,7 @@ def main():
     if module.params["preflight"] is not None:
         answer["preflight"] = _preflight.findings(host, desired, module.params["preflight"]) if answer["due"] else []
     verify = dict(module.params["verify"], depth="quick")
-    answer.update(_assess.verify(host, answer, verify, module.params["_nvml_binding"]))
+    answer.update(_assess.verify(host, desired, answer, verify, module.params["_nvml_binding"]))
     module.exit_json(changed=False, **answer)
 
 

@@ -107,7 +107,7 @@ def main():
     except InvalidDesired as error:
         module.fail_json(msg=str(error))
     answer = _assess.assess(host, desired)
-    answer.update(_assess.verify(host, answer, module.params["verify"], module.params["_nvml_binding"]))
+    answer.update(_assess.verify(host, desired, answer, module.params["verify"], module.params["_nvml_binding"]))
     if answer["failed_checks"] and module.params["fail"]:
         module.fail_json(msg=answer["failure"], **answer)
     module.exit_json(changed=False, **answer)

@@ -30,14 +30,22 @@ _LOST = 15
 def presence(host, binding, timeout, library=DEFAULT_LIBRARY):
     """Which GPUs answer: the quickest possible look.
 
-    :returns: ``{reason: str|None, gpus: [{index, address, lost}]}``. ``reason`` says why NVML could not be asked;
-        ``lost`` is True for a GPU that gave no answer.
+    :returns: ``{reason: str|None, binding_missing: bool, gpus: [{index, address, name, lost}]}``. ``reason`` says why
+        NVML could not be asked, ``binding_missing`` that this was for want of our own means; ``lost`` is True for a GPU
+        that gave no answer.
     """
     found = read(host, binding, timeout, (), library)
     return {
         "reason": found["reason"],
+        # NVML's refusals have a number, a hang or crash of its start stands among the errors
+        "binding_missing": bool(found["reason"]) and found["code"] is None and not found["errors"],
         "gpus": [
-            {"index": gpu["index"], "address": gpu["pci"]["address"], "lost": gpu["state"] != "ok"}
+            {
+                "index": gpu["index"],
+                "address": gpu["pci"]["address"],
+                "name": gpu["name"],
+                "lost": gpu["state"] != "ok",
+            }
             for gpu in found["gpus"]
         ],
     }

@@ -25,9 +25,9 @@ def _cuda(number):
 
 def gpu_fields(subsets):
     """The fields asked of every GPU, for these subsets: list of (dotted name, reader)."""
-    chosen = [fields.ADDRESS]
+    chosen = list(fields.IDENTITY)
     if "nvml" in subsets:
-        chosen += fields.FIELDS[1:]
+        chosen += fields.FIELDS
     if "nvml" in subsets or "mig" in subsets:
         chosen += mig.MODE_FIELDS
     if "topology" in subsets:

@@ -195,9 +195,10 @@ ADDRESS = (
     ),
 )
 
+#: Asked whatever the subsets are.
+IDENTITY = (ADDRESS, ("name", call("nvmlDeviceGetName", values.text)))
+
 FIELDS = (
-    ADDRESS,
-    ("name", call("nvmlDeviceGetName", values.text)),
     ("uuid", call("nvmlDeviceGetUUID", values.text)),
     ("serial", call("nvmlDeviceGetSerial", values.text)),
     ("minor", call("nvmlDeviceGetMinorNumber")),

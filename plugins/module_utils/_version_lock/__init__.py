@@ -10,7 +10,7 @@ What is locked is computed from what is installed. A lock is two things, because
 import json
 import re
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _packages
+from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _packages, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Concern, ConcernError, Difference
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import _candidates, _preferences, _proof
 
@@ -108,6 +108,27 @@ class VersionLock(Concern):
         _mark(host, "unhold", stale)
         proof = _proof.prove(host, state["locked"], desired["driver_source"] == "runfile")
         _write_record(host, ours.intersection(row["name"] for row in state["locked"]), proof)
+
+    def prove(self, host, desired):
+        """Ask apt itself, in simulations, whether the lock holds now."""
+        if desired["state"] != "present":
+            return []
+        state = self.read(host, desired)
+        if state["manager"] != "apt":
+            evidence = "no simulation for a host with " + (state["manager"] or "no known package manager")
+            return [
+                _verify.check("version_lock_proof", "not_measured", evidence, "Set version_lock_state to unmanaged.")
+            ]
+        try:
+            transcript = _proof.prove(host, state["locked"], desired["driver_source"] == "runfile")
+        except ConcernError as error:
+            if "proof" in error.details:
+                remedy = "Run the version_lock role; it names a stanza or package that is in its way."
+                return [_verify.check("version_lock_proof", "fail", str(error), remedy)]
+            remedy = "Mend what apt complains about, then verify again."
+            return [_verify.check("version_lock_proof", "not_measured", str(error), remedy)]
+        evidence = "; ".join("{command}: {result}".format(**step) for step in transcript)
+        return [_verify.check("version_lock_proof", "pass", evidence)]
 
     def returns(self, state, desired):
         return {"locked": state["locked"], "proof": state["record"]["proof"]}

@@ -472,3 +472,39 @@ def test_A2_a_damaged_image_of_an_interrupted_run_is_replaced_by_the_kept_one(ma
     machine.put(path, "")  # an empty listing: it cannot be looked into
     machine.converge()
     assert machine.inspect()[1].status == "clean"
+
+
+def proof(machine, **document):
+    concern = _nouveau.Nouveau()
+    return concern.prove(machine.host(), validated(concern, document))
+
+
+def test_A1_the_proof_looks_into_each_image_although_its_record_is_good(machine):
+    machine.converge()
+    machine.ran.clear()
+    [check] = proof(machine)
+    assert (check["id"], check["result"]) == ("initramfs", "pass")
+    assert sorted(argv[1] for argv in machine.ran) == ["/boot/initrd.img-" + OLD, "/boot/initrd.img-" + NEW]
+
+
+def test_A1_the_proof_does_not_believe_a_record_that_lies(machine):
+    machine.image("/boot/initrd.img-" + OLD, OLD, ["nouveau"])
+    machine.converge()
+    machine.answers[("lsinitramfs", "/boot/initrd.img-" + OLD)] = (0, f"lib/modules/{OLD}/kernel/nouveau.ko\n")
+    assert machine.inspect()[1].status == "clean"
+    [check] = proof(machine)
+    assert check["result"] == "fail" and OLD in check["evidence"] and NEW not in check["evidence"]
+
+
+def test_the_proof_of_an_image_that_cannot_be_read_is_not_measured(machine):
+    machine.converge()
+    machine.answers[("lsinitramfs", "/boot/initrd.img-" + OLD)] = (127, "No such file or directory")
+    assert proof(machine)[0]["result"] == "not_measured"
+
+
+def test_the_proof_of_a_host_without_images_is_not_measured(tmp_path):
+    assert _nouveau.Nouveau().prove(_host.Host(root=str(tmp_path)), {"state": "present"})[0]["result"] == "not_measured"
+
+
+def test_there_is_no_proof_of_a_block_that_is_not_wanted(machine):
+    assert proof(machine, state="absent") == []

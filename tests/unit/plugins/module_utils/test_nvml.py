@@ -271,8 +271,8 @@ def test_no_binding_anywhere_names_the_remedy(make_host, monkeypatch):
     assert "nvidia-ml-py >= 12.570.86" in found["reason"]
 
 
-def test_the_quickest_look_asks_for_addresses_only(make_host):
-    source = BINDING + "def nvmlDeviceGetName(gpu):\n    os.abort()\n"
+def test_the_quickest_look_asks_for_addresses_and_names_only(make_host):
+    source = BINDING + "def nvmlDeviceGetUUID(gpu):\n    os.abort()\n"
     lost = "def nvmlDeviceGetHandleByIndex(index):\n    return index if index != 2 else fail(15)\n"
     found = _nvml.presence(make_host(), binding.pack((source + lost).encode()), 5, LIBRARY)
     assert found["reason"] is None
@@ -376,7 +376,7 @@ def test_the_fabric_structures_have_the_sizes_that_their_versions_say():
 def test_no_field_is_asked_twice():
     names = collect.names(_nvml.SUBSETS)
     assert len(names) == len(set(names))
-    assert fields.FIELDS[0] is fields.ADDRESS
+    assert fields.IDENTITY[0] is fields.ADDRESS
 
 
 @pytest.mark.parametrize(

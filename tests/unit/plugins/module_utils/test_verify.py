@@ -16,7 +16,11 @@ def gpu(address="0000:1b:00.0", driver="nvidia", width=16, max_width=16, port=16
 
 
 def answering(*addresses, lost=()):
-    return {"reason": None, "gpus": [{"address": address, "lost": address in lost} for address in addresses]}
+    return {
+        "reason": None,
+        "binding_missing": False,
+        "gpus": [{"address": address, "lost": address in lost} for address in addresses],
+    }
 
 
 def driver(loaded="580.95.05", library="580.95.05", nouveau=False):
@@ -56,7 +60,7 @@ def test_P18_no_gpu_is_judged_by_the_expectation(expected, result):
 
 
 def test_a_driver_that_does_not_answer_is_a_failure_with_its_reason():
-    nvml = {"reason": "driver not loaded", "gpus": []}
+    nvml = {"reason": "driver not loaded", "binding_missing": False, "gpus": []}
     found = _verify.gpu_count({"gpus": [gpu()]}, nvml, None)
     assert found["result"] == "fail" and "driver not loaded" in found["evidence"]
 
@@ -83,8 +87,8 @@ def test_a_host_without_gpus_and_driver_passes():
 
 
 def test_nouveau_loaded_fails():
-    assert _verify.nouveau_gone(driver(nouveau=True))["result"] == "fail"
-    assert _verify.nouveau_gone(driver())["result"] == "pass"
+    assert _verify.nouveau_gone(driver(nouveau=True), [])["result"] == "fail"
+    assert _verify.nouveau_gone(driver(), [])["result"] == "pass"
 
 
 @pytest.mark.parametrize(
@@ -130,3 +134,25 @@ def test_every_check_that_did_not_pass_has_a_remedy():
     found = _verify.checks(facts, {"concerns": {"nouveau": entry("unmanaged")}}, options)
     assert [check["result"] for check in found] == ["fail", "fail", "fail", "fail", "not_measured"]
     assert all(check["remedy"] for check in found)
+
+
+def test_a_missing_binding_is_not_measured_and_blames_the_controller():
+    nvml = {"reason": "no Python package nvidia-ml-py", "binding_missing": True, "gpus": []}
+    found = _verify.gpu_count({"gpus": [gpu()]}, nvml, None)
+    assert found["result"] == "not_measured" and "nvidia-ml-py" in found["remedy"]
+
+
+def test_B15_a_host_that_gives_every_gpu_away_needs_no_nvml():
+    nvml = {"reason": "driver not loaded", "binding_missing": False, "gpus": []}
+    assert _verify.gpu_count({"gpus": [gpu(driver="vfio-pci")]}, nvml, 1)["result"] == "pass"
+
+
+def test_a_gpu_that_an_in_kernel_driver_holds_is_named():
+    found = _verify.nouveau_gone(driver(), [gpu(A, driver="nova_core")])
+    assert found["result"] == "fail" and A in found["evidence"]
+
+
+def test_K1_the_speed_at_idle_is_not_judged():
+    idle = gpu()
+    idle["link"].update(speed_gts=2.5, max_speed_gts=32.0)
+    assert _verify.link_width({"gpus": [idle]}, 16)["result"] == "pass"

@@ -508,6 +508,36 @@ def test_E18_D7_a_simulated_upgrade_that_touches_the_set_fails(make_host, line):
         converge(debian.host)
 
 
+def test_E18_the_check_at_depth_standard_asks_apt_again(converged):
+    before = len(converged.calls)
+    [check] = CONCERN.prove(converged, desired())
+    assert (check["id"], check["result"]) == ("version_lock_proof", "pass")
+    assert "apt-get -s dist-upgrade: touches nothing of the set" in check["evidence"]
+    asked = converged.calls[before:]
+    assert asked and all(call[:2] in (("apt-cache", "policy"), ("apt-get", "-s")) for call in asked)
+
+
+def test_E18_a_lock_that_does_not_hold_any_more_fails_its_check(make_host):
+    debian = Debian(make_host)
+    converge(debian.host)
+    debian.upgrade = "Inst linux-image-amd64 [6.1.124-1] (6.1.128-1 Debian:12 [amd64])\n"
+    [check] = CONCERN.prove(debian.host, desired())
+    assert check["result"] == "fail" and "would touch linux-image-amd64" in check["evidence"]
+
+
+def test_an_apt_that_does_not_answer_is_not_measured(make_host):
+    debian = Debian(make_host)
+    converge(debian.host)
+    debian.answer = lambda host: (127, "", "No such file or directory: 'apt-cache'")
+    [check] = CONCERN.prove(debian.host, desired())
+    assert check["result"] == "not_measured" and "apt-cache" in check["evidence"]
+
+
+def test_there_is_no_proof_of_a_lock_that_is_not_wanted_and_none_without_apt(make_host):
+    assert CONCERN.prove(make_host(), desired(state="absent")) == []
+    assert CONCERN.prove(make_host({"/usr/bin/dnf": ""}), desired())[0]["result"] == "not_measured"
+
+
 def test_a_simulated_upgrade_of_other_packages_is_fine(make_host):
     debian = Debian(make_host)
     debian.upgrade = "Inst bash [5.2] (5.3 Debian:12 [amd64])\nConf bash (5.3)\nRemv libcuda1 [1]\n"
