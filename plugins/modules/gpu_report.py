@@ -87,14 +87,14 @@ hosts:
       description: What each role did, role by role.
       type: dict
     failure:
-      description: The message of the role that failed, if one did.
+      description: The message of the assessment or role that failed, or null.
       type: str
     checks:
-      description: The checks of M(gpufleet.metal.gpu_verify).
+      description: The checks of M(gpufleet.metal.gpu_verify); empty when none was made since the change.
       type: list
       elements: dict
     verdict:
-      description: The worst check, or C(failed) when there was no answer.
+      description: The worst check, or C(failed) when there was no answer or a role failed.
       type: str
 files:
   description: The files written on the controller.

@@ -6,7 +6,8 @@
 A *record* is the plain data of one host::
 
     {name, summary: {gpus: [{model, count}], kernel, driver}, reachable: bool, concerns: {name: assessment},
-     reboot_reasons: [str], preflight: [finding], actions: {role: [str]}, checks: [check], verdict: str}
+     due: [name], reboot_reasons: [str], preflight: [finding], actions: {role: [str]}, failure: str | None,
+     checks: [check], verdict: str}
 
 Everything else here turns records into text; nothing here talks to a host.
 """
@@ -33,22 +34,35 @@ def record(name: str, hostvars: dict[str, Any]) -> Record:
     """
     assessment = hostvars.get("__gpu_assessment") or {}
     verified = hostvars.get("__gpu_verify_result") or {}
-    checks = verified.get("checks") or assessment.get("checks") or []
     results = {role: hostvars.get(f"__{role}_result") or {} for role in ACTING_ROLES}
-    reachable = "concerns" in assessment
+    # verify.yml does not assess on its own: its verification carries the assessment that it made
+    seen = verified if "concerns" in verified else assessment
+    reachable = "concerns" in seen
+    actions = {role: result["actions"] for role, result in results.items() if result.get("changed")}
+    # what was checked before a change says nothing about the host after it
+    checks = verified.get("checks") or ([] if actions else assessment.get("checks", []))
+    failure = next(
+        (result.get("msg", "failed") for result in (assessment, *results.values()) if stopped(result)),
+        None,
+    )
     return {
         "name": name,
         "reachable": reachable,
         "summary": verified.get("summary") or assessment.get("summary") or {"gpus": [], "kernel": None, "driver": None},
-        "concerns": assessment.get("concerns", {}),
+        "concerns": assessment.get("concerns") or seen.get("concerns", {}),
         "due": assessment.get("due", []),
         "reboot_reasons": reboot_reasons([assessment, *results.values(), verified]),
         "preflight": [entry for entry in assessment.get("preflight", []) if entry["result"] in ("fail", "warn")],
-        "actions": {role: result["actions"] for role, result in results.items() if result.get("changed")},
-        "failure": next((result["msg"] for result in results.values() if result.get("failed")), None),
+        "actions": actions,
+        "failure": failure,
         "checks": checks,
-        "verdict": verdict(checks) if reachable else "failed",
+        "verdict": verdict(checks) if reachable and not failure else "failed",
     }
+
+
+def stopped(result: dict[str, Any]) -> bool:
+    """Whether a registered result ended its host's run."""
+    return bool(result.get("failed") or result.get("unreachable"))
 
 
 def reboot_reasons(answers: list[dict[str, Any]]) -> list[str]:
@@ -73,6 +87,8 @@ def verdict(checks: list[dict[str, Any]]) -> str:
 
 def machine(record: Record) -> str:
     """The hardware in a few words: ``8x NVIDIA H100 80GB HBM3``."""
+    if not record["reachable"]:
+        return "not looked at"
     gpus = record["summary"]["gpus"]
     return ", ".join("{count}x {model}".format(**gpu) for gpu in gpus) if gpus else "no GPU seen"
 
@@ -83,23 +99,37 @@ def plan_text(records: list[Record]) -> str:
     for entry in records:
         lines.append(f"{entry['name']}: {machine(entry)}")
         if not entry["reachable"]:
-            lines.append("  no answer: the host could not be assessed")
+            lines.append(f"  no answer: {entry['failure'] or 'the host could not be assessed'}")
         elif not entry["due"]:
             lines.append("  nothing to do")
-        for name, concern in entry["concerns"].items():
-            if concern["status"] in ("differs", "unknown"):
-                lines.append(f"  {name}")
-            lines += [f"    ~ {item['action']} ({item['why']})" for item in concern["differences"]]
-            lines += [f"    ? {item['what']} {item['why']}" for item in concern["unknown"]]
+        for name in [name for name in entry["concerns"] if name in entry["due"]]:
+            lines += _plan_of_concern(name, entry["concerns"][name])
         for finding in entry["preflight"]:
             mark = "!" if finding["result"] == "fail" else "-"
-            lines.append(f"  {mark} preflight {finding['id']}: {finding['evidence']}. {finding['remedy']}")
+            lines.append(f"  {mark} preflight {finding['id']}: {sentence(finding)}")
         if entry["reboot_reasons"]:
             lines += ["  reboot", *(f"    {reason}" for reason in entry["reboot_reasons"])]
         lines.append("")
-    due = [entry["name"] for entry in records if entry["due"]]
-    lines.append(f"{len(records)} host(s): {len(due)} would change, {len(records) - len(due)} would not")
+    due = sum(bool(entry["due"]) for entry in records)
+    silent = sum(not entry["reachable"] for entry in records)
+    lines.append(f"{len(records)} host(s): {due} would change, {len(records) - due - silent} would not")
+    if silent:
+        lines[-1] += f", {silent} gave no answer"
     return "\n".join(lines)
+
+
+def _plan_of_concern(name: str, concern: dict[str, Any]) -> list[str]:
+    if concern["status"] == "pending":
+        return [f"  {name}: waits for the reboot"]
+    if concern["status"] == "clean":
+        return [f"  {name}: runs again, because what it depends on changes"]
+    lines = [f"  {name}", *(f"    ~ {item['action']} ({item['why']})" for item in concern["differences"])]
+    return lines + [f"    ? {item['what']} {item['why']}" for item in concern["unknown"]]
+
+
+def sentence(check: dict[str, Any]) -> str:
+    """Evidence and remedy of a check as one text, each ending with one full stop."""
+    return " ".join(text.rstrip(". ") + "." for text in (check["evidence"], check["remedy"]) if text)
 
 
 def table_text(records: list[Record]) -> str:
@@ -114,21 +144,22 @@ def table_text(records: list[Record]) -> str:
                 entry["summary"]["driver"] or "none",
                 str(sum(len(actions) for actions in entry["actions"].values())),
                 f"{passed}/{len(entry['checks'])}",
-                entry["verdict"],
+                entry["verdict"].replace("_", " "),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
+    lines.append("")
     for entry in records:
         lines += [
-            f"{entry['name']}: {check['result']}: {check['id']}: {check['evidence']}. {check['remedy']}"
+            f"{entry['name']}: {check['result'].replace('_', ' ')}: {check['id']}: {sentence(check)}"
             for check in troubles(entry)
         ]
         lines += [f"{entry['name']}: reboot required: {reason}" for reason in entry["reboot_reasons"]]
         if entry["failure"]:
             lines.append(f"{entry['name']}: failed: {entry['failure']}")
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip()
 
 
 def troubles(record: Record) -> list[dict[str, Any]]:
@@ -148,7 +179,7 @@ def write(records: list[Record], directory: Path, title: str, now: datetime.date
     values = {
         "title": title,
         "generated": now.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        "hosts": records,
+        "hosts": sorted(records, key=lambda entry: VERDICTS.index(entry["verdict"])),
         "machine": machine,
         "troubles": troubles,
         "counts": {name: sum(entry["verdict"] == name for entry in records) for name in VERDICTS},

@@ -107,3 +107,41 @@ def test_the_files_escape_what_a_host_says(tmp_path):
     assert "<script>alert" not in texts["report.html"] and "&lt;script&gt;" in texts["report.html"]
     assert "\\| pipe" in texts["report.md"]
     assert json.loads(texts["report.json"])["hosts"][0]["checks"][0]["evidence"] == evil
+
+
+def test_verify_alone_needs_no_assessment_of_its_own():
+    answer = {"concerns": {"nouveau": CLEAN}, "checks": [check("pass")], "summary": SUMMARY, "reboot_reasons": []}
+    entry = report.record("a", {"__gpu_verify_result": answer})
+    assert (entry["reachable"], entry["verdict"], entry["concerns"]) == (True, "pass", {"nouveau": CLEAN})
+
+
+def test_a_failed_role_is_a_failed_host_whatever_was_checked_before():
+    variables = hostvars(due=["nvidia_driver"])
+    variables["__nvidia_driver_result"] = {"failed": True, "msg": "no space left"}
+    entry = report.record("a", variables)
+    assert (entry["verdict"], entry["failure"]) == ("failed", "no space left")
+    assert "a: failed: no space left" in report.table_text([entry])
+
+
+def test_checks_from_before_a_change_do_not_count():
+    variables = hostvars(due=["nvidia_driver"])
+    variables["__nvidia_driver_result"] = {"changed": True, "actions": ["install"], "reboot_reasons": []}
+    assert report.record("a", variables)["verdict"] == "not_measured"
+
+
+def test_the_plan_counts_a_silent_host_apart_and_says_why():
+    silent = report.record("a", {"__gpu_assessment": {"unreachable": True, "msg": "Connection timed out"}})
+    text = report.plan_text([silent])
+    assert "a: not looked at\n  no answer: Connection timed out" in text
+    assert "1 host(s): 0 would change, 0 would not, 1 gave no answer" in text
+
+
+def test_the_plan_says_why_a_clean_role_runs_again():
+    found = assessment(concerns={"nouveau": DIFFERS, "nvidia_driver": CLEAN}, due=["nouveau", "nvidia_driver"])
+    text = report.plan_text([report.record("a", {"__gpu_assessment": found})])
+    assert "  nvidia_driver: runs again, because what it depends on changes\n" in text
+
+
+def test_a_sentence_ends_with_one_full_stop():
+    assert report.sentence({"evidence": "it is so.", "remedy": "Mend it"}) == "it is so. Mend it."
+    assert report.sentence({"evidence": "it is so", "remedy": ""}) == "it is so."
