@@ -690,3 +690,9 @@ def test_D12_an_image_that_carries_the_old_module_is_rebuilt_in_the_same_run(mak
     assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
     calls = host.calls
     assert calls.index(INSTALL) < calls.index(("update-initramfs", "-u", "-k", KERNEL))
+
+
+@pytest.mark.parametrize(("machine", "arch"), [(b"\x3e\x00", "x86_64"), (b"\xb7\x00", "aarch64")])
+def test_B11_the_runfiles_name_has_the_hosts_architecture(make_host, machine, arch):
+    host = make_host(trees.virgin(**{"/bin/sh": trees.ELF_X86_64[:18] + machine}), trees.tools())
+    assert inspect(host)[0]["runfile"]["name"] == f"NVIDIA-Linux-{arch}-{VERSION}.run"
