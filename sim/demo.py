@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 DRIVER = "580.95.05"
+#: The hosts of inventories/lab.
+HOSTS = ["hgx-01", "a100-01", "l40s-01"]
 PLAYBOOK = [str(BIN / "ansible-playbook"), "-i", "inventories/lab"]
 STEPS = [
     ("Build the simulated NVML library", ["make", "--silent", "-C", "sim/nvml"]),
@@ -21,6 +23,7 @@ STEPS = [
         "Build the driver runfile",
         [sys.executable, "-m", "sim.runfile", "build", "--version", DRIVER, "--output", f".cache/mirror/{DRIVER}"],
     ),
+    ("Remove the machines of an earlier demo", [sys.executable, "-m", "sim.lab", "down", *HOSTS]),
     ("Boot three fresh machines", [sys.executable, "-m", "sim.lab", "up"]),
     ("Serve the runfile to them", [sys.executable, "-m", "sim.lab", "mirror", "start"]),
     ("Plan: what would change?", [*PLAYBOOK, "playbooks/plan.yml"]),
