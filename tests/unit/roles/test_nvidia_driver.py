@@ -24,8 +24,8 @@ PATTERN = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__nvidia_driver_
 OUTWARD = ("ansible.builtin.get_url", "ansible.builtin.apt", "ansible.builtin.package", "ansible.builtin.uri")
 
 
-def fetch(tmp_path, tasks, expected, **variables):
-    """Run one of the role's fetch files with a literal plan; the output of ansible-playbook and its exit code."""
+def run(tmp_path, tasks, expected, **variables):
+    """Run one of the role's task files with a literal plan; the output of ansible-playbook and its exit code."""
     runfile = {"name": NAME, "path": f"{tmp_path}/host/{NAME}", "expected_sha256": expected}
     values = {
         "nvidia_driver_version": VERSION,
@@ -53,7 +53,7 @@ def test_C3_another_sha256_is_refused_by_the_name_of_the_variable_and_nothing_is
     source = tmp_path / "source.run"
     source.write_text("another file")
     where = {"copy": ("path", str(source)), "download": ("url", source.as_uri())}[tasks]
-    rc, output = fetch(tmp_path, tasks, "a" * 64, **{f"nvidia_driver_runfile_{where[0]}": where[1]})
+    rc, output = run(tmp_path, tasks, "a" * 64, **{f"nvidia_driver_runfile_{where[0]}": where[1]})
     assert rc == 2, output
     assert "nvidia_driver_runfile_sha256" in output
     assert "was not changed" in output
@@ -61,7 +61,7 @@ def test_C3_another_sha256_is_refused_by_the_name_of_the_variable_and_nothing_is
 
 
 def test_a_checksum_file_without_the_runfiles_line_is_named(tmp_path):
-    rc, output = fetch(tmp_path, "download", None, nvidia_driver_runfile_url="file:///nowhere")
+    rc, output = run(tmp_path, "download", None, nvidia_driver_runfile_url="file:///nowhere")
     assert rc == 2, output
     assert f"nvidia_driver_runfile_checksum: the file has no sha256 line for {NAME}" in output
 
@@ -124,3 +124,32 @@ def test_a_host_without_driver_is_unblocked_when_its_packages_cannot_be_installe
     assert first["gpufleet.metal.nouveau"] == {"state": "absent"}
     assert first["when"] == "__nvidia_driver_plan.installed_version is none"
     assert "ansible.builtin.fail" in last
+
+
+def test_the_whole_desired_document_reaches_the_module(tmp_path):
+    rc, output = run(tmp_path, "plan", None, nvidia_driver_runfile_sha256="a" * 64, nvidia_driver_version="latest")
+    assert rc == 2, output
+    assert "nvidia_driver_version: 'latest' is no driver version. Write it in two or three numeric parts" in output
+    rc, output = run(tmp_path, "plan", None, nvidia_driver_runfile_sha256="a" * 64, nvidia_driver_tmpdir="here")
+    assert "nvidia_driver_tmpdir: 'here' is not an absolute path" in output
+
+
+def test_P9_the_controller_is_not_rebooted(tmp_path):
+    waits = {"reboot_required": True, "reboot_reasons": ["nouveau drives the GPUs until then"]}
+    rc, output = run(
+        tmp_path,
+        "reboot",
+        None,
+        ansible_connection="local",
+        nvidia_driver_reboot="auto",
+        __nvidia_driver_result=waits,
+        nvidia_driver_reboot_boot_time_command="false",
+    )
+    assert rc == 2, output
+    assert "over a local connection: it is the machine that runs Ansible. Reboot it yourself" in output
+
+
+def test_P7_a_reboot_is_told_by_the_boot_id_and_has_time():
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    assert defaults["nvidia_driver_reboot_boot_time_command"].endswith("/proc/sys/kernel/random/boot_id")
+    assert defaults["nvidia_driver_reboot_timeout"] >= 1200
