@@ -190,7 +190,7 @@ def _in_force(host):
         name, colon, value = line.partition(":")
         value = value.strip()
         if colon:
-            found[name.strip()] = int(value) if value.isdigit() else value.strip('"')
+            found[name.strip()] = int(value) if re.match(r"-?\d+\Z", value) else value.strip('"')
     for module in ("nvidia_drm", "nvidia_modeset", "nvidia_uvm"):
         folder = f"/sys/module/{module}/parameters"
         for name in host.listdir(folder):

@@ -40,7 +40,10 @@ def gather(host, subsets, binding, timeout, library):
     if "kernel" in subsets:
         facts["kernel"] = _kernel.read(host)
     if "pci" in subsets:
-        facts["pci"] = _pci.read(host)
+        facts["pci"] = dict(
+            _pci.read(host),
+            gpus=[dict(gpu, acs=_pci.access_control(host, gpu["address"])) for gpu in _pci.read(host)["gpus"]],
+        )
     driver = _driver_facts.read(host) if "driver" in subsets or "nouveau" in subsets else {}
     if "nouveau" in subsets:
         bound = [gpu["address"] for gpu in _pci.read(host)["gpus"] if gpu["driver"] == "nouveau"]

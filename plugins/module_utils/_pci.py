@@ -21,15 +21,13 @@ def read(host):
     """GPUs and NVSwitches on the bus.
 
     :returns: ``{gpus: [gpu], nvswitches: [{address, device, driver}], iommu: {enabled, translation}}``. A gpu has
-        ``address, device, subsystem, class, model, architecture, driver, link, upstream, numa_node, iommu_group, acs``:
+        ``address, device, subsystem, class, model, architecture, driver, link, upstream, numa_node, iommu_group``:
 
-        * ``address`` with domain, ``device`` and ``class`` as sysfs writes them, ``subsystem`` as ``vendor:device``;
+        * ``address`` with domain, ``device`` and ``class`` as sysfs writes them, ``subsystem`` as ``vendor:device`` or None;
         * ``driver``: the bound kernel driver (``nvidia``, ``nouveau``, ``vfio-pci``), or None;
         * ``link``: ``{width, max_width, speed_gts, max_speed_gts}``, lanes and GT/s per lane, None where unknown;
         * ``upstream``: ``{address, max_width, max_speed_gts}`` of the port above, or None on a root bus;
-        * ``numa_node``, ``iommu_group``: int or None;
-        * ``acs``: list of ``{address, enabled}`` for the bridges above the GPU, nearest first; ``enabled`` is a list of
-          bit names, or None when it could not be read (only root may).
+        * ``numa_node``, ``iommu_group``: int or None.
 
     Audio functions, bridges and virtual functions are not GPUs.
     """
@@ -58,9 +56,7 @@ def _gpu(host, address, device_class):
     return {
         "address": address,
         "device": device,
-        "subsystem": "{}:{}".format(
-            host.read_value(base + "/subsystem_vendor"), host.read_value(base + "/subsystem_device")
-        ),
+        "subsystem": _subsystem(host, base),
         "class": device_class,
         "model": _gpu_models.model(device) if device else None,
         "architecture": _gpu_models.architecture(device) if device else None,
@@ -74,8 +70,12 @@ def _gpu(host, address, device_class):
         "upstream": _upstream(host, bridges),
         "numa_node": _number(host, base + "/numa_node"),
         "iommu_group": _group(host, address),
-        "acs": [{"address": bridge, "enabled": _acs(host, bridge)} for bridge in bridges],
     }
+
+
+def _subsystem(host, base):
+    parts = [host.read_value(base + "/subsystem_" + part) for part in ("vendor", "device")]
+    return ":".join(parts) if all(parts) else None
 
 
 def _bridges(host, address):
@@ -120,6 +120,18 @@ def _width(host, path):
 def _speed(host, path):
     match = re.match(r"([\d.]+) GT/s", host.read_value(path) or "")
     return float(match.group(1)) if match else None
+
+
+def access_control(host, address):
+    """Access Control Services at the bridges above a GPU, nearest first: list of ``{address, enabled}``.
+
+    ``enabled`` is a list of bit names, [] for a bridge without the capability, None when it could not be read (only
+    root may). Apart from :func:`read`, because configuration space is slow to read, a register at a time.
+    """
+    return [
+        {"address": bridge, "enabled": host.once(("acs", bridge), lambda bridge=bridge: _acs(host, bridge))}
+        for bridge in _bridges(host, address)
+    ]
 
 
 def _acs(host, address):

@@ -124,7 +124,8 @@ ansible_facts:
             - C(gpus), C(nvswitches) and C(iommu) (C(enabled), C(translation)) from sysfs.
             - A GPU has C(address), C(device), C(subsystem), C(class), C(model), C(architecture), C(driver), C(link)
               and C(upstream) (C(width), C(max_width) in lanes, C(speed_gts), C(max_speed_gts) in GT/s), C(numa_node),
-              C(iommu_group), C(acs).
+              C(iommu_group) (int or null), C(acs) (the bridges above, nearest first, C(address) and C(enabled) service
+              names, null without root).
           type: dict
         nouveau:
           description: C(loaded), C(builtin) and C(gpus), the addresses that it drives.
@@ -132,7 +133,8 @@ ansible_facts:
         driver:
           description:
             - C(loaded) (C(version), C(flavour) V(open) or V(proprietary)), C(library) and C(libraries) (C(version),
-              C(path)), C(modules) (kernel release to version on disk), C(dkms) rows, C(packages), C(provenance)
+              C(path)), C(modules) (kernel release to version on disk), C(dkms) rows (C(module), C(version), C(kernel),
+              C(arch), C(status)), C(packages), C(provenance)
               (V(packages), V(runfile), V(mixed), V(unknown)), C(parameters) (C(asked), C(in_force)), C(match)
               (V(match), V(mismatch), V(unloaded), V(absent)).
           type: dict
@@ -229,10 +231,13 @@ ansible_facts:
                     - C(enabled), C(pending) (bool), and error counts (int) in C(volatile) (since the driver's load)
                       and C(aggregate) (of a lifetime), C(corrected), C(uncorrected), C(dram_corrected),
                       C(dram_uncorrected), C(sram_corrected), C(sram_uncorrected_parity), C(sram_uncorrected_secded).
+                    - C(aggregate) also has C(sram_threshold_exceeded) (bool).
                   type: dict
                 remapped_rows:
-                  description: C(corrected), C(uncorrected) (int), C(pending), C(failure) (bool), C(banks) by spare
-                    rows left (int).
+                  description:
+                    - C(corrected), C(uncorrected) (int), C(pending), C(failure) (bool), C(banks), which is the number
+                      of banks by the spare rows that they have left, C(max), C(high), C(partial), C(low), C(none)
+                      (int).
                   type: dict
                 repair:
                   description: C(channel_pending), C(tpc_pending) (bool).
@@ -247,7 +252,8 @@ ansible_facts:
                       C(max_limit_w) (float).
                   type: dict
                 temperature:
-                  description: C(gpu_c), C(memory_c), C(margin_c) (int), C(thresholds) and C(margin_thresholds).
+                  description: C(gpu_c), C(memory_c), C(margin_c) (int), C(thresholds) and C(margin_thresholds)
+                    (C(shutdown_c), C(slowdown_c), C(memory_max_c), C(gpu_max_c)) (int).
                   type: dict
                 clocks:
                   description:

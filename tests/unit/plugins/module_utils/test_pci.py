@@ -76,7 +76,6 @@ def test_a_gpu_is_described_completely(make_host):
                 "upstream": {"address": "0000:1a:01.0", "max_width": 16, "max_speed_gts": 32.0},
                 "numa_node": 0,
                 "iommu_group": 27,
-                "acs": [{"address": "0000:1a:01.0", "enabled": None}],
             }
         ],
         "nvswitches": [],
@@ -130,7 +129,14 @@ def test_K4_what_the_platform_hides_is_null_and_not_a_number(make_host, width, s
     host = make_host(function("0000:00:06.0", current_link_width=width, max_link_speed=speed, numa_node="-1"))
     gpu = _pci.read(host)["gpus"][0]
     assert gpu["link"] == {"width": None, "max_width": 16, "speed_gts": 32.0, "max_speed_gts": None}
-    assert (gpu["numa_node"], gpu["iommu_group"], gpu["upstream"], gpu["acs"]) == (None, None, None, [])
+    assert (gpu["numa_node"], gpu["iommu_group"], gpu["upstream"]) == (None, None, None)
+    assert _pci.access_control(host, gpu["address"]) == []
+
+
+def test_a_masked_sysfs_gives_nulls_and_no_text_none(make_host):
+    base = DEVICES + "0000:01:00.0/"
+    [gpu] = _pci.read(make_host({base + "vendor": "0x10de", base + "class": "0x030200"}))["gpus"]
+    assert [gpu[key] for key in ("device", "subsystem", "model", "architecture", "driver")] == [None] * 5
 
 
 def test_B15_a_gpu_handed_to_a_virtual_machine_shows_its_driver(make_host):
@@ -150,7 +156,7 @@ def test_B15_a_gpu_handed_to_a_virtual_machine_shows_its_driver(make_host):
 )
 def test_K6_access_control_of_the_bridge_above(make_host, space, enabled):
     host = make_host({**bridge("0000:00:01.0", config=space), **function("0000:01:00.0", above="0000:00:01.0/")})
-    assert _pci.read(host)["gpus"][0]["acs"] == [{"address": "0000:00:01.0", "enabled": enabled}]
+    assert _pci.access_control(host, "0000:01:00.0") == [{"address": "0000:00:01.0", "enabled": enabled}]
 
 
 @pytest.mark.parametrize(
