@@ -66,6 +66,7 @@ class NvidiaDriver(Concern):
             "firmware": sorted(
                 {name for folder in FIRMWARE_FOLDERS for name in host.listdir(folder) if name[:1].isdigit()}
             ),
+            "source": host.exists(build.source(desired["version"])),
             "missing_packages": build.missing_packages(host, kernel, targets, desired["ignore_compiler_mismatch"])
             if gpus
             else [],

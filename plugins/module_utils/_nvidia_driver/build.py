@@ -110,6 +110,11 @@ def problems(driver, firmware, version, wanted):
     return found
 
 
+def source(version):
+    """What DKMS builds from; without it no module is ever built for a new kernel."""
+    return "/var/lib/dkms/nvidia/%s/source/dkms.conf" % version
+
+
 def only_modules(found):
     """True when nothing but modules for some kernels is missing, so that DKMS alone completes the installation."""
     return bool(found) and all(what.startswith("module for ") for what, _before, _why in found)

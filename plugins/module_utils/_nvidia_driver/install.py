@@ -24,6 +24,8 @@ def problems(state, desired):
     version = desired["version"]
     record = state["journal"]
     found = build.problems(state["driver"], state["firmware"], version, state["targets"])
+    if not state["source"]:
+        found.append((build.source(version), None, "DKMS builds the modules of a new kernel from it"))
     died_installing = journal.interrupted(record) == "install" and record.get("version") == version
     if died_installing and state["installed_by_log"] != version:
         found.insert(0, ("installation", "interrupted", "an earlier run died while the installer was at work"))

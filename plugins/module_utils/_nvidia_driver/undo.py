@@ -72,7 +72,8 @@ def _withdraw(host, record):
     """Take back what this role put on a host that had no driver, and let nouveau drive the GPUs again."""
     version = record["version"]
     journal.enter(host, record, "withdraw")
-    done, failed = [], []
+    done: list = []
+    failed: list = []
 
     def must(argv, timeout, success):
         answer = host.run(argv, timeout=timeout, changes=True)

@@ -14,6 +14,10 @@ from tests.unit.plugins.module_utils.nvidia_driver.trees import KERNEL, NEWER, O
 
 CONCERN = NvidiaDriver()
 INSTALL = trees.installer(environment=("CC=/usr/bin/gcc-12",))
+UNLOADS = {
+    ("rmmod", "nvidia_uvm"): trees.takes("/sys/module/nvidia_uvm", "/sys/module/nvidia/holders/nvidia_uvm"),
+    ("rmmod", "nvidia"): trees.takes("/sys/module/nvidia", "/proc/driver/nvidia"),
+}
 NOUVEAU = {"/sys/module/nouveau/refcnt": "1\n"}
 
 
@@ -265,10 +269,9 @@ def upgradable(make_host, extra_files=(), **commands):
         {**trees.virgin(), **trees.on_disk(OLDER), **trees.loaded(OLDER), **trees.devices(), **dict(extra_files)},
         trees.tools()
         | {
-            ("rmmod", "nvidia_uvm"): trees.takes("/sys/module/nvidia_uvm", "/sys/module/nvidia/holders/nvidia_uvm"),
-            ("rmmod", "nvidia"): trees.takes("/sys/module/nvidia", "/proc/driver/nvidia"),
             ("modprobe", "nvidia_uvm"): (0, ""),
-        },
+        }
+        | UNLOADS,
     )
 
     host.put({"/sys/module/nvidia/refcnt": "1\n"})
@@ -492,6 +495,7 @@ def test_module_parameters_are_written_and_read_back_from_the_loaded_module(comp
         "/etc/systemd/system/nvidia-persistenced.service",
         "/etc/systemd/system/multi-user.target.wants/nvidia-persistenced.service",
         "/dev/nvidia-uvm",
+        f"/usr/src/nvidia-{VERSION}/dkms.conf",
         trees.RUNFILE,
     ],
 )
@@ -503,6 +507,7 @@ def test_what_is_undone_by_hand_is_a_difference(complete, path):
     if path != trees.RUNFILE:  # the role's fetch tasks bring that one
         # as systemd does it: starting a one-shot unit that is active makes nothing
         complete.commands[("systemctl", "start", "gpufleet-nvidia-devices.service")] = (0, "")
+        complete.commands.update(UNLOADS)
         assert trees.converge(CONCERN, complete, trees.desired()).status == "clean"
 
 
