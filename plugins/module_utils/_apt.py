@@ -107,10 +107,11 @@ def lock_holders(host):
     return holders
 
 
-def wait_until_free(host, seconds, busy=lambda: []):
+def wait_until_free(host, seconds, variable, busy=lambda: []):
     """Wait until no package operation runs. Nothing is ever stopped or killed for it.
 
     :param seconds: how long to wait at most.
+    :param variable: the public variable that sets ``seconds``, for the message.
     :param busy: more reasons to wait: a function that returns a list of str.
     :raises ConcernError: when it still runs after that time; names the holder.
     """
@@ -124,7 +125,8 @@ def wait_until_free(host, seconds, busy=lambda: []):
         if host.clock() >= deadline:
             raise ConcernError(
                 f"A package operation still runs after {seconds} s: {'; '.join(reasons)}. It was left alone, because"
-                " ending it would leave dpkg half-configured. Run again when it has finished, or allow more time.",
+                " ending it would leave dpkg half-configured. Run again when it has finished, or raise"
+                f" {variable}.",
                 holders=reasons,
             )
         time.sleep(POLL_SECONDS)

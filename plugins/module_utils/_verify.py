@@ -161,7 +161,8 @@ def concern_state(name, entry):
         return check(name, "not_measured", f"{name}_state is unmanaged", "Nothing is asked of this concern.")
     if entry["status"] == "unknown":
         evidence = "; ".join("{what}: {why}".format(**unknown) for unknown in entry["unknown"])
-        return check(name, "not_measured", evidence, "Run as root (become: true).")
+        remedy = f"Run as root (become: true); what cannot be told on this system: set {name}_state to unmanaged."
+        return check(name, "not_measured", evidence, remedy)
     if entry["status"] == "pending":
         return check(name, "warn", "; ".join(pending["why"] for pending in entry["pending"]), "Reboot the host.")
     evidence = "; ".join("{what}: {why}".format(**item) for item in entry["differences"])

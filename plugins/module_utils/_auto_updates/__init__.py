@@ -74,6 +74,8 @@ class AutoUpdates(Concern):
     def assess(self, state, desired):
         difference = Difference()
         off = desired["state"] == "disabled"
+        if off and state["manager"] is None:
+            difference.add_unknown("package manager", "none that is known: what updates this host cannot be told")
         record = state["record"]
         if state["periodic"] is not None:
             _periodic.assess(state["periodic"], off, difference)
@@ -110,7 +112,12 @@ class AutoUpdates(Concern):
         masked = _units.mask(host, state["units"])
         _units.stop(host, _units.active_timers(state["units"]))
         # No new update can start now; one that runs is waited for, never stopped: half a dpkg run breaks the host.
-        _apt.wait_until_free(host, desired["wait_timeout"], lambda: _units.running_updates(host, state["manager"]))
+        _apt.wait_until_free(
+            host,
+            desired["wait_timeout"],
+            "auto_updates_wait_timeout",
+            lambda: _units.running_updates(host, state["manager"]),
+        )
         _units.stop(host, _units.idle_services(state["units"]))
         if masked:
             _units.reload(host)

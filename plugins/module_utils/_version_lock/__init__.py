@@ -93,7 +93,7 @@ class VersionLock(Concern):
             raise ConcernError("version_lock: nothing was changed: " + difference.items[0]["why"])
         if desired["state"] == "present":
             self._refuse_conflicts(state)
-        _apt.wait_until_free(host, desired["wait_timeout"])
+        _apt.wait_until_free(host, desired["wait_timeout"], "version_lock_wait_timeout")
         unheld, stale = _holds(state, desired["state"] == "present")
         if desired["state"] == "absent":
             host.remove(_preferences.PATH)

@@ -75,11 +75,11 @@ def test_E14_a_lock_that_stays_ends_the_wait_and_kills_nothing(make_host, monkey
     monkeypatch.setattr(_apt.time, "sleep", lambda seconds: None)
     host = locked_host(make_host, clock=itertools.count(0, 10).__next__)
     with pytest.raises(ConcernError, match=r"after 30 s: unattended-upgr \(pid 4242\) holds .*left alone"):
-        _apt.wait_until_free(host, 30)
+        _apt.wait_until_free(host, 30, "version_lock_wait_timeout")
     assert host.calls == []
 
 
 def test_E14_the_wait_ends_when_the_lock_is_free(make_host, monkeypatch):
     host = locked_host(make_host, clock=itertools.count(0, 1).__next__)
     monkeypatch.setattr(_apt.time, "sleep", lambda seconds: host.put({"/proc/locks": ""}))
-    _apt.wait_until_free(host, 30)
+    _apt.wait_until_free(host, 30, "version_lock_wait_timeout")

@@ -354,3 +354,10 @@ def test_an_unreadable_file_is_unknown(converged):
 def test_bad_input_names_the_public_variable(document, message):
     with pytest.raises(InvalidDesired, match=message):
         desired(**document)
+
+
+def test_a_host_whose_package_manager_is_not_known_is_not_said_to_be_off(make_host):
+    concern = CONCERN
+    _state, difference = concern.inspect(make_host(), validated(concern, {}))
+    assert (difference.status, difference.unknown[0]["what"]) == ("unknown", "package manager")
+    assert concern.inspect(make_host(), validated(concern, {"state": "default"}))[1].status == "clean"

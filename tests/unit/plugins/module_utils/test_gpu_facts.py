@@ -113,6 +113,12 @@ def test_nouveau_names_the_gpus_that_it_drives(make_host):
     assert gather(host, ["nouveau"])["nouveau"] == {"loaded": True, "builtin": False, "gpus": ["0000:01:00.0"]}
 
 
+def test_M6_M22_facts_run_no_command_whose_hang_or_language_could_matter(make_host):
+    host = full_machine(make_host)
+    gather(host, ALL)
+    assert host.calls == []
+
+
 # -- documentation -----------------------------------------------------------------------------------------------------
 
 #: Their keys are data: kernel releases, module parameters, module names, paths.

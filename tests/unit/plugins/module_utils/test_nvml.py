@@ -164,6 +164,11 @@ def test_M4_a_hang_in_the_start_is_the_reason(read):
     assert found["gpus"] == []
 
 
+def test_M7_a_slow_start_may_take_more_than_a_single_call(read):
+    found = read("def nvmlInit():\n    time.sleep(1.5)\n", timeout=3)
+    assert found["reason"] is None and set(states(found)) == {"ok"}
+
+
 def test_M5_every_call_slow_gives_a_partial_answer_within_the_deadline(read):
     started = time.monotonic()
     found = read("def nvmlDeviceGetName(gpu):\n    time.sleep(45)\n", timeout=2)

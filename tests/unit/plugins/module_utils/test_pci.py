@@ -139,6 +139,15 @@ def test_a_masked_sysfs_gives_nulls_and_no_text_none(make_host):
     assert [gpu[key] for key in ("device", "subsystem", "model", "architecture", "driver")] == [None] * 5
 
 
+@pytest.mark.parametrize(
+    ("iommus", "kind", "translation"),
+    [("dmar0", "DMA", True), ("dmar0", "DMA-FQ", True), ("dmar0", "identity", False), (None, None, None)],
+)
+def test_K7_pass_through_is_told_apart_from_translation_and_from_off(make_host, iommus, kind, translation):
+    files = {f"/sys/class/iommu/{iommus}": "", "/sys/kernel/iommu_groups/0/type": f"{kind}\n"} if iommus else {}
+    assert _pci.read(make_host(files))["iommu"] == {"enabled": bool(iommus), "translation": translation}
+
+
 def test_B15_a_gpu_handed_to_a_virtual_machine_shows_its_driver(make_host):
     host = make_host(function("0000:01:00.0", driver=Link("../../../bus/pci/drivers/vfio-pci")))
     assert _pci.read(host)["gpus"][0]["driver"] == "vfio-pci"

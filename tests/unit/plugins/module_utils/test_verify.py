@@ -107,6 +107,10 @@ def test_K3_link_width(card, expected, result):
     assert _verify.link_width({"gpus": [card]}, expected)["result"] == result
 
 
+def test_K8_the_remedy_for_a_narrow_link_speaks_of_the_cold_boot():
+    assert "cold boot" in _verify.link_width({"gpus": [gpu(width=8)]}, None)["remedy"]
+
+
 def test_K4_one_hidden_link_among_good_ones_is_not_a_pass():
     found = _verify.link_width({"gpus": [gpu(A), gpu(B, width=None)]}, None)
     assert found["result"] == "not_measured" and B in found["evidence"]
