@@ -8,6 +8,7 @@ a pure function) and makes it so (:meth:`Concern.apply`). Its own module runs al
 first two of every concern in one round trip.
 """
 
+import signal
 import traceback
 
 from ansible.module_utils.basic import AnsibleModule
@@ -183,6 +184,8 @@ def run_module(concern, options=None, after_change=None):
         state, difference = concern.inspect(host, desired)
         after = difference
         if difference.changed and not module.check_mode:
+            # A dropped connection may take the terminal away: what is begun is ended, or put back, all the same.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             with host.exclusive(LOCK_TIMEOUT):
                 state, difference = concern.inspect(host, desired)  # the run waited for may have done the work
                 state, after = _change(concern, host, desired, state, difference)

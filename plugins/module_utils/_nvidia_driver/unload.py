@@ -107,9 +107,9 @@ def unload(host, users):
     """
     gone = []
     for name in order(users):
-        answer = host.run(["rmmod", name], timeout=60, changes=True)
+        answer = host.run(["rmmod", name], timeout=180, changes=True)  # eight GPUs without persistence take long
         if not answer.ok:
-            back = [host.run(["modprobe", again], timeout=60, changes=True) for again in reversed(gone)]
+            back = [host.run(["modprobe", again], timeout=300, changes=True) for again in reversed(gone)]
             return "; ".join(result.summary() for result in [answer] + back if not result.ok)
         gone.append(name)
     return None

@@ -6,6 +6,8 @@
 import contextlib
 import errno
 import json
+import os
+import signal
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -91,6 +93,23 @@ def test_P12_a_run_that_does_not_end_is_named_with_the_remedy(make_host, run):
     assert answer["failed"]
     assert "another run" in answer["msg"]
     assert "/run/lock" in answer["msg"]
+
+
+def test_P12_a_connection_that_drops_with_its_terminal_does_not_end_the_work(make_host, run, monkeypatch):
+    host = make_host()
+    previous = signal.getsignal(signal.SIGHUP)
+    apply = Demo.apply
+
+    def hang_up(self, *arguments):
+        os.kill(os.getpid(), signal.SIGHUP)
+        apply(self, *arguments)
+
+    monkeypatch.setattr(Demo, "apply", hang_up)
+    try:
+        assert run(host, lambda: _concern.run_module(Demo()))["changed"]
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    assert host.read_value(FILE) == "yes"
 
 
 def test_a_host_that_refuses_to_be_written_is_a_message_and_no_crash(make_host, run):
