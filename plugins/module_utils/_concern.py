@@ -129,11 +129,11 @@ class Concern:
 
     def inspect(self, host, desired):
         """read + assess: ``(state, difference)``. What the host refused to show becomes an unknown."""
-        seen_before = set(host.unreadable)
-        state = self.read(host, desired)
+        with host.noting() as refused:
+            state = self.read(host, desired)
         difference = self.assess(state, desired)
-        for path in sorted(set(host.unreadable) - seen_before):
-            difference.add_unknown(path, f"cannot be read: {host.unreadable[path]}")
+        for path in sorted(refused):
+            difference.add_unknown(path, f"cannot be read: {refused[path]}")
         return state, difference
 
 

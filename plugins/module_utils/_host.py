@@ -175,8 +175,22 @@ class Host:
     def once(self, key, read):
         """``read()`` the first time, its remembered answer afterwards, until something on this host is changed."""
         if key not in self._answers:
-            self._answers[key] = read()
-        return self._answers[key]
+            with self.noting() as refused:
+                answer = read()
+            self._answers[key] = answer, refused
+        answer, refused = self._answers[key]
+        self.unreadable.update(refused)  # whoever asks again has not been allowed to look either
+        return answer
+
+    @contextlib.contextmanager
+    def noting(self):
+        """What cannot be read in the body, as :attr:`unreadable` has it, whatever was noted before."""
+        before, self.unreadable = self.unreadable, {}
+        try:
+            yield self.unreadable
+        finally:
+            before.update(self.unreadable)
+            self.unreadable = before
 
     # -- changing ----------------------------------------------------------------------------------------------
 

@@ -168,3 +168,15 @@ def test_failed_checks_are_named_and_told_as_one_message(make_host, concerns, nv
     assert answer["failed_checks"] == ["gpu_count", "nouveau"]
     assert "gpu_verify_expected_count is 8" in answer["failure"]
     assert "Run the nouveau role" in answer["failure"]
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_a_file_that_two_concerns_may_not_read_makes_both_unknown(make_host, concerns, monkeypatch, remembered):
+    def read(_self, host, desired):
+        if remembered:
+            return {"text": host.once("shared", lambda: host.read_text("/shared") or "")}
+        return {"text": host.read_text("/shared") or ""}
+
+    monkeypatch.setattr(OneFile, "read", read)
+    answer = _assess.assess(make_host({"/shared": Dir()}), desired())
+    assert {entry["status"] for entry in answer["concerns"].values()} == {"unknown"}
