@@ -23,7 +23,8 @@ def read(host):
     :returns: ``{gpus: [gpu], nvswitches: [{address, device, driver}], iommu: {enabled, translation}}``. A gpu has
         ``address, device, subsystem, class, model, architecture, driver, link, upstream, numa_node, iommu_group``:
 
-        * ``address`` with domain, ``device`` and ``class`` as sysfs writes them, ``subsystem`` as ``vendor:device`` or None;
+        * ``address`` with domain, ``device`` and ``class`` as sysfs writes them;
+        * ``subsystem``: ``vendor:device`` or None;
         * ``driver``: the bound kernel driver (``nvidia``, ``nouveau``, ``vfio-pci``), or None;
         * ``link``: ``{width, max_width, speed_gts, max_speed_gts}``, lanes and GT/s per lane, None where unknown;
         * ``upstream``: ``{address, max_width, max_speed_gts}`` of the port above, or None on a root bus;
