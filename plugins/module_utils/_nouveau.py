@@ -167,8 +167,7 @@ class Nouveau(Concern):
         stat = host.stat(MODPROBE_FILE)
         written_ns = None if stat is None else stat.st_mtime_ns
         images = _initramfs.look_again(host)["images"]
-        bad: list = []
-        unread: list = []
+        bad, unread = [], []
         for image in images:
             problem = _problem(image, True, written_ns)
             if problem:
