@@ -65,10 +65,11 @@ def test_unknown_module_is_refused_like_kmod_does(guest):
     assert "Module no-such-module not found in directory /lib/modules/" in done.stderr
 
 
-def test_nouveau_comes_and_goes(guest):
-    guest.output("modprobe", "-r", "nouveau")
-    assert guest.run("test", "-e", f"{GPU}/driver").returncode != 0
-    guest.output("modprobe", "nouveau")
+def test_nouveau_holds_the_console(guest):
+    done = guest.run("modprobe", "-r", "nouveau")
+    assert done.returncode == 1
+    assert "Module nouveau is in use" in done.stderr
+    assert int(read(guest, "/sys/module/nouveau/refcnt")) > 0
     assert guest.output("readlink", "-f", f"{GPU}/driver").endswith("/nouveau")
 
 
