@@ -16,6 +16,8 @@ from sim.lab.process import LabError, say
 def main() -> int:
     options = _parser().parse_args()
     try:
+        if os.geteuid() != 0:
+            raise LabError("lab hosts need root: run this with sudo")
         return options.run(options) or 0
     except LabError as error:
         say(f"error: {error}")
