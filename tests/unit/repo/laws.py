@@ -168,7 +168,8 @@ def every_role_is_complete(root):
         for needed in ("README.md", "meta/main.yml", "meta/argument_specs.yml", "tasks/main.yml", "tasks/desired.yml"):
             if not (role / needed).is_file():
                 yield f"{role.name}: has no {needed}"
-        if not (root / "molecule" / role.name / "molecule.yml").is_file():
+        scenarios = root.glob("molecule/*/molecule.yml")
+        if not any(path.parent.name == role.name or f"/{role.name}/test_" in path.read_text() for path in scenarios):
             yield f"{role.name}: has no scenario molecule/{role.name}/molecule.yml"
 
 
