@@ -74,6 +74,8 @@ def create(hosts: list[Host]) -> None:
         now = present.get(host.name)
         if now and (now["machine"], now["address"], now["image"]) != (host.machine, host.address, host.image):
             raise LabError(f"{host.name} exists as {now}; run `down {host.name}` first")
+        if now and not _public_key(host.name).exists():
+            raise LabError(f"{host.name} was started from another checkout; run `down {host.name}` first")
     images_by_name = {name: images.ensure(name) for name in sorted({host.image for host in hosts})}
     network.ensure()
     cache.key(cache.KEY)
@@ -153,12 +155,17 @@ def _files(host: Host) -> bytes:
     return archive.getvalue()
 
 
+def _public_key(name: str) -> Path:
+    return cache.HOST_KEYS / f"{name}.pub"
+
+
 def known_hosts() -> None:
-    """Pin the host keys of every host of the lab."""
+    """Pin the host keys of every host that this checkout started; another checkout on this machine has its own."""
     lines = []
     for name, row in sorted(listed().items()):
-        public = (cache.HOST_KEYS / f"{name}.pub").read_text().split()
-        lines.append(f"{row['address']} {public[0]} {public[1]}\n")
+        if _public_key(name).exists():
+            public = _public_key(name).read_text().split()
+            lines.append(f"{row['address']} {public[0]} {public[1]}\n")
     draft = cache.KNOWN_HOSTS.with_suffix(".new")
     draft.write_text("".join(lines))
     draft.replace(cache.KNOWN_HOSTS)
