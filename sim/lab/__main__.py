@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
 
     up = commands.add_parser("up", help="start hosts; without names those of inventories/lab")
     up.add_argument("hosts", nargs="*", metavar="NAME[=MACHINE]")
-    up.add_argument("--image", default="debian12", choices=sorted(images.IMAGES))
+    up.add_argument("--image", default="debian12", help=f"{', '.join(images.IMAGES)}, or any image of this machine")
     up.add_argument("--inventory", type=Path, metavar="FILE", help="write an inventory of these hosts")
     up.set_defaults(run=_up)
 

@@ -51,9 +51,14 @@ def exists(name: str) -> bool:
 
 
 def ensure(name: str) -> str:
-    """The tag of image `name`, built now if this machine does not hold it yet (a few minutes, needs the apt mirror)."""
+    """The tag of image `name`, built now if this machine does not hold it yet (a few minutes, needs the apt mirror).
+
+    Any other image of this machine is taken as it is: a copy of a host, for example, to start ten like it.
+    """
     if name not in IMAGES:
-        raise LabError(f"unknown image {name!r}; choose one of: {', '.join(IMAGES)}")
+        if not exists(name):
+            raise LabError(f"no image {name!r}; choose one of: {', '.join(IMAGES)}")
+        return name
     image = IMAGES[name]
     full = tag(image)
     if not exists(full):

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -20,14 +21,18 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.bench import child, machines
+
+ROOT = machines.ROOT
 BENCH = ROOT / "tests" / "bench"
-BIN = Path(sys.executable).parent
+PYINFRA = ROOT / ".venv-bench" / "bin" / "pyinfra"
+#: What the recap of ansible-playbook, and the last row of pyinfra's table, say of a run that changed something.
+CHANGED = re.compile(r"changed=[1-9]|Grand total\s+\d+\s+[1-9]")
 
 
 @dataclasses.dataclass
 class Target:
-    """A promise: ``variant`` costs at most ``limit`` times ``baseline`` (controller CPU)."""
+    """A promise: ``variant`` costs at most ``limit`` times ``baseline``, in controller CPU and in wall time."""
 
     title: str
     variant: str
@@ -43,25 +48,30 @@ TARGETS = [
 ]
 
 
-def commands(inventory: Path, pyinfra: Path, hosts: list[str]) -> dict[str, list[str]]:
+def commands(inventory: Path, hosts: list[str]) -> dict[str, list[str]]:
     """variant -> command line; every variant works on the same hosts."""
-    playbook = [str(BIN / "ansible-playbook"), "-i", str(inventory), "-l", ",".join(hosts)]
+    playbook = [str(machines.BIN / "ansible-playbook"), "-i", str(inventory), "-l", ",".join(hosts)]
+    reports = ["-e", f"gpu_report_directory={machines.WORK}"]
     return {
         "ping": [*playbook, str(BENCH / "ping.yml")],
-        "site": [*playbook, str(ROOT / "playbooks" / "site.yml")],
-        "builtin": [*playbook, str(BENCH / "builtin.yml")],
+        "site": [*playbook, *reports, str(ROOT / "playbooks" / "site.yml")],
+        "builtin": [*playbook, str(BENCH / "builtin.yml"), "-e", f"@{machines.WORK / 'states.json'}"],
         "facts": [*playbook, str(BENCH / "facts.yml")],
-        "pyinfra": [str(pyinfra), "-y", str(BENCH / "pyinfra_inventory.py"), str(BENCH / "pyinfra_deploy.py")],
+        "pyinfra": [str(PYINFRA), "-y", str(BENCH / "pyinfra_inventory.py"), str(BENCH / "pyinfra_deploy.py")],
     }
 
 
 def run(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Run one variant; return (CPU seconds of the controller and its workers, wall seconds)."""
+    """Run one variant; return (CPU seconds of the controller and its workers, wall seconds).
+
+    A run that fails, or that changes a host, measures something else: it ends the bench.
+    """
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-2000:]}")
+    if done.returncode or CHANGED.search(done.stdout + done.stderr):
+        what = f"{' '.join(command)} failed or changed a host (exit code {done.returncode})"
+        sys.exit(f"{what}:\n{done.stdout[-3000:]}\n{done.stderr[-2000:]}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
@@ -79,6 +89,7 @@ def measure(
                     ANSIBLE_SSH_CONTROL_PATH_DIR=sockets,
                     BENCH_HOSTS=",".join(hosts),
                     BENCH_INVENTORY=str(inventory),
+                    BENCH_STATES=str(machines.WORK / "states.json"),
                 )
                 samples[name].append(run(variants[name], environment))
             print(".", end="", flush=True)
@@ -108,7 +119,8 @@ def table(title: str, medians: dict[str, dict[str, float]]) -> list[str]:
     for target in TARGETS:
         if target.variant in medians and target.baseline in medians:
             ratio = {kind: medians[target.variant][kind] / medians[target.baseline][kind] for kind in ("cpu", "wall")}
-            verdict = "met" if ratio["cpu"] <= target.limit else "MISSED"
+            missed = [kind for kind, value in ratio.items() if value > target.limit]
+            verdict = f"MISSED ({', '.join(missed)})" if missed else "met"
             lines.append(
                 f"  {target.title:<64}{ratio['cpu']:>7.2f}x{ratio['wall']:>7.2f}x{target.limit:>8.2f}x  {verdict}"
             )
@@ -116,35 +128,38 @@ def table(title: str, medians: dict[str, dict[str, float]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inventory", type=Path, required=True, help="hosts that already match site.yml")
-    parser.add_argument("--hosts", required=True, help="comma-separated; the first is measured alone, then all")
-    parser.add_argument("--facts-host", required=True, help="the 8-GPU machine")
-    parser.add_argument("--pyinfra", type=Path, required=True, help="the pyinfra command of its own environment")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
 
-    hosts = options.hosts.split(",")
+    print(f"starting {len(machines.HOSTS)} hosts that match site.yml", flush=True)
+    inventory = machines.start()
+    try:
+        report(inventory, options.rounds)
+    finally:
+        machines.stop()
+
+
+def report(inventory: Path, rounds: int) -> None:
+    """Measure, print the tables, write the JSON."""
     results: dict[str, object] = {}
-    lines: list[str] = []
-    counted = count_results(commands(options.inventory, options.pyinfra, hosts)["site"])
+    counted = count_results(commands(inventory, machines.HOSTS)["site"])
     results["worker_results"] = counted
-    lines.append(f"worker results of a no-op site.yml on a clean host: {max(counted.values())} (target: at most 3)")
-    for title, group, names in (
-        ("one host", hosts[:1], ("ping", "site", "builtin", "pyinfra")),
-        (f"{len(hosts)} hosts", hosts, ("ping", "site", "builtin", "pyinfra")),
-        ("gpu_facts", [options.facts_host], ("ping", "facts")),
+    results["child_peak_mib"] = peak = child.peak_mib(machines.MACHINE)
+    lines = [
+        f"worker results of a no-op site.yml on a clean host: {max(counted.values())} (target: at most 3)",
+        f"peak memory of the child that reads NVML, 8 GPUs: {peak:.0f} MiB (target: under 64 MiB)",
+    ]
+    everyone = ("ping", "site", "builtin", "pyinfra")
+    for title, hosts, names in (
+        ("one host", machines.HOSTS[:1], (*everyone, "facts")),
+        (f"{len(machines.HOSTS)} hosts", machines.HOSTS, everyone),
     ):
-        available = commands(options.inventory, options.pyinfra, group)
-        medians = measure({name: available[name] for name in names}, options.rounds, group, options.inventory)
+        available = commands(inventory, hosts)
+        medians = measure({name: available[name] for name in names}, rounds, hosts, inventory)
         results[title] = medians
-        lines += table(title, medians)
+        lines += ["", *table(title, medians)]
     print("\n".join(lines))
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    print(f"JSON: {options.output}")
-
-
-if __name__ == "__main__":
-    main()
+    output = ROOT / "build" / "bench.json"
+    output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(f"\nmedians of {rounds} interleaved rounds; seconds are in {output.relative_to(ROOT)}")

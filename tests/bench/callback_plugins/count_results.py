@@ -15,7 +15,8 @@ name: count_results
 type: aggregate
 short_description: Count worker results a host
 description:
-  - Writes a JSON object (host name to number of results) to the file that the environment variable C(COUNT_RESULTS_FILE) names.
+  - Writes a JSON object (host name to number of results) to the file that the environment variable
+    C(COUNT_RESULTS_FILE) names.
 author:
   - The gpufleet.metal authors (@gpufleet)
 """
@@ -27,10 +28,11 @@ class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "count_results"
+    CALLBACK_NEEDS_ENABLED = True  # it lies beside the bench's playbooks, where Ansible would load it in every run
 
     def __init__(self):
         super().__init__()
-        self.results = collections.Counter()
+        self.results: collections.Counter[str] = collections.Counter()
 
     def _count(self, result, **_options):
         self.results[result.host.get_name()] += 1

@@ -1,0 +1,8 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``python -m tests.bench``: see bench.py."""
+
+from tests.bench.bench import main
+
+main()
