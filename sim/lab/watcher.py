@@ -11,6 +11,7 @@ import fcntl
 import os
 import select
 import time
+from pathlib import Path
 
 from sim.lab import cache, hosts
 from sim.lab.process import LabError, call, say
@@ -18,6 +19,8 @@ from sim.lab.process import LabError, call, say
 #: How runc reports a process 1 that ended by reboot(2) inside its own namespace: killed by SIGHUP.
 REBOOTED = 129
 ATTEMPTS = 5
+#: Where podman keeps the network namespaces of its containers.
+NAMESPACES = Path("/run/netns")
 
 
 def watch(name: str) -> None:
@@ -31,19 +34,18 @@ def watch(name: str) -> None:
 
 
 def _watch(name: str, container: str) -> None:
-    namespace: list[str] = []
     while True:
         state = _inspect(container)
         if state is None:
             return
-        status, process, code, *network = state
+        status, process, code, address = state
         if status == "running":
-            namespace = network
             _ended(int(process))
         elif status in ("exited", "stopped") and int(code) == REBOOTED:
             say(f"{name} reboots")
+            _silence(container, address)  # before the start, so that nobody talks to the boot before
             _start(container)
-            _drop(namespace, container)
+            _silence(container, address)  # and after it, because a start that fails leaves one behind too
         elif status in ("exited", "created"):
             say(f"{name} was switched off ({code})")
             return
@@ -59,18 +61,23 @@ def _start(container: str) -> None:
     raise LabError(f"{container} does not start again; see `podman start {container}`")
 
 
-def _drop(namespace: list[str], container: str) -> None:
-    """Remove the network namespace of the boot before: podman leaves it, and it would still answer for the address."""
-    state = _inspect(container)
-    for path in namespace:
-        if state is not None and path not in state and os.path.exists(path):
-            call(["umount", "--lazy", path], check=False)
-            call(["rm", "--force", path], check=False)
+def _silence(container: str, address: str) -> None:
+    """Remove every network namespace but the container's own that answers for its address; podman leaves some."""
+    own = call(["podman", "inspect", "--type=container", "--format={{.NetworkSettings.SandboxKey}}", container])
+    for path in NAMESPACES.glob("netns-*"):
+        shown = call(["nsenter", f"--net={path}", "ip", "-4", "-oneline", "address", "show"], check=False)
+        if f" {address}/" in shown.stdout and str(path) != own.stdout.strip():
+            call(["umount", "--lazy", str(path)], check=False)
+            call(["rm", "--force", str(path)], check=False)
 
 
 def _inspect(container: str) -> list[str] | None:
-    form = "--format={{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} {{.NetworkSettings.SandboxKey}}"
-    done = call(["podman", "inspect", "--type=container", form, container], check=False)
+    """Status, process id, exit code and address; None when there is no such container."""
+    form = (
+        "{{.State.Status}} {{.State.Pid}} {{.State.ExitCode}} "
+        + f'{{{{index .Config.Labels "{hosts.LABEL}.address"}}}}'
+    )
+    done = call(["podman", "inspect", "--type=container", f"--format={form}", container], check=False)
     return done.stdout.split() if done.returncode == 0 else None
 
 
