@@ -75,6 +75,6 @@ def _add_nvml(facts, host, found):
     found["missing"] = [
         gpu["address"]
         for gpu in _pci.read(host)["gpus"]
-        if gpu["address"] not in answering and gpu["driver"] != "vfio-pci"
+        if gpu["address"] not in answering and gpu["driver"] != _pci.PASSTHROUGH_DRIVER
     ]
     facts["nvml"] = found

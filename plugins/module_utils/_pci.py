@@ -16,6 +16,9 @@ _CAPABILITY_ACS = 0x000D
 #: Names of the Access Control Services control bits, as lspci prints them.
 _ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
 
+#: A GPU bound to this driver is handed to a virtual machine: the host's driver and NVML cannot have it.
+PASSTHROUGH_DRIVER = "vfio-pci"
+
 
 def read(host):
     """GPUs and NVSwitches on the bus.

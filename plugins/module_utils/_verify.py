@@ -7,6 +7,8 @@ Each check is ``{id, result, evidence, remedy}``. ``result`` is ``pass``, ``warn
 could not be read has not passed. ``evidence`` says what was read and from where.
 """
 
+from ansible_collections.gpufleet.metal.plugins.module_utils import _pci
+
 OPTIONS = {
     "driver_version": {"type": "str", "default": ""},
     "expected_count": {"type": "int"},
@@ -26,7 +28,7 @@ def gpu_count(pci, nvml, expected):
     A GPU bound to vfio-pci is handed to a virtual machine: NVML cannot see it and is not expected to (B15).
     """
     on_bus = [gpu["address"] for gpu in pci["gpus"]]
-    passed_through = [gpu["address"] for gpu in pci["gpus"] if gpu["driver"] == "vfio-pci"]
+    passed_through = [gpu["address"] for gpu in pci["gpus"] if gpu["driver"] == _pci.PASSTHROUGH_DRIVER]
     evidence = f"{len(on_bus)} on the PCI bus (sysfs)"
     if expected is not None and len(on_bus) != expected:
         return check(

@@ -30,8 +30,6 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     unload,
 )
 
-#: GPUs bound to this driver belong to a virtual machine: they are never touched.
-PASSTHROUGH_DRIVER = "vfio-pci"
 FIRMWARE_FOLDERS = ("/lib/firmware/nvidia", "/usr/lib/firmware/nvidia")
 
 
@@ -46,7 +44,7 @@ class NvidiaDriver(Concern):
     def read(self, host, desired):
         """Everything that :meth:`assess` judges; see the code for the keys, the parts for their shapes."""
         every_gpu = _pci.read(host)["gpus"]
-        gpus = [gpu for gpu in every_gpu if gpu["driver"] != PASSTHROUGH_DRIVER]
+        gpus = [gpu for gpu in every_gpu if gpu["driver"] != _pci.PASSTHROUGH_DRIVER]
         kernel = _kernel.read(host)
         targets = build.targets(kernel)
         driver = _driver_facts.read(host)

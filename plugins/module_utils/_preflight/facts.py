@@ -29,8 +29,6 @@ TRUSTED_KEYS = (
     "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23",
     "/sys/firmware/efi/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f",
 )
-#: A GPU bound to this driver belongs to a virtual machine.
-PASSTHROUGH_DRIVER = "vfio-pci"
 INSTALLERS = re.compile(r"NVIDIA-Linux-[^/\0]*\.run|nvidia-installer")
 
 
@@ -75,7 +73,7 @@ def read(host, desired, probe=False):
 
 def own_gpus(host):
     """The GPUs that a driver on this host would drive: not those handed to virtual machines."""
-    return [gpu for gpu in _pci.read(host)["gpus"] if gpu["driver"] != PASSTHROUGH_DRIVER]
+    return [gpu for gpu in _pci.read(host)["gpus"] if gpu["driver"] != _pci.PASSTHROUGH_DRIVER]
 
 
 def os_release(host):
