@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every concern of a host, inspected in one go: the body of gpu_assess."""
 
+from functools import partial
+
 from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _driver_facts,
     _graph,
@@ -12,7 +14,12 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _verify,
 )
 from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates import AutoUpdates
-from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Difference, InvalidDesired, validated
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import (
+    Difference,
+    InvalidDesired,
+    together,
+    validated,
+)
 from ansible_collections.gpufleet.metal.plugins.module_utils._nouveau import Nouveau
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import VersionLock
@@ -23,7 +30,7 @@ CONCERNS = {concern.name: concern for concern in (AutoUpdates(), Nouveau(), Nvid
 #: The options that gpu_assess and gpu_verify share. The binding comes from the action plugin, never from a user.
 READING_OPTIONS = {
     "desired": {"type": "dict", "default": {}},
-    "verify": {"type": "dict", "default": {}, "options": _verify.OPTIONS},
+    "verify": {"type": "dict", "default": {}},  # gpu_verify's document: see completed()
     "_nvml_binding": {"type": "dict", "no_log": True},
 }
 
@@ -35,19 +42,17 @@ def validate(documents):
     :returns: dict of concern name -> complete desired document, in the order of site.yml.
     :raises InvalidDesired: with one line a mistake, each naming its public variable.
     """
-    problems = [
-        "{}: no such concern. Known: {}".format(name, ", ".join(CONCERNS)) for name in documents if name not in CONCERNS
-    ]
-    desired = {}
-    for name in _graph.ORDER:
-        if name in documents:
-            try:
-                desired[name] = validated(CONCERNS[name], documents[name])
-            except InvalidDesired as error:
-                problems.append(str(error))
-    if problems:
-        raise InvalidDesired("\n".join(problems))
-    return desired
+    unknown = [name for name in documents if name not in CONCERNS]
+    ordered = [name for name in _graph.ORDER if name in documents]
+    answers = together(
+        *[partial(_refuse, name) for name in unknown],
+        *[partial(validated, CONCERNS[name], documents[name]) for name in ordered],
+    )
+    return dict(zip(ordered, answers))
+
+
+def _refuse(name):
+    raise InvalidDesired("{}: no such concern. Known: {}".format(name, ", ".join(CONCERNS)))
 
 
 def assess(host, desired, full=False):
@@ -102,7 +107,7 @@ def verify(host, desired, assessment, options, binding):
 
     :param desired: dict of concern name -> complete desired document, from :func:`validate`.
     :param assessment: the answer of :func:`assess`.
-    :param options: dict by :data:`_verify.OPTIONS`.
+    :param options: complete dict by :data:`_verify.OPTIONS`.
     :returns: ``{summary: {gpus: [{model, count}], kernel, driver}, checks, failed_checks: [id], failure: str}``; see
         :func:`_verify.checks`.
     """

@@ -138,32 +138,65 @@ class Concern:
 
 
 def validated(concern, document):
-    """Check a desired document against the concern's options.
+    """A concern's complete desired document; see :func:`completed`."""
+    result = completed(concern.name, concern.options, document)
+    concern.validate(result)
+    return result
+
+
+def completed(role, options, document):
+    """Check a document of a role's variables against an argument spec.
 
     :param document: dict of option -> value, as the role composes it.
     :returns: dict with every option, defaults filled in and types coerced.
     :raises InvalidDesired: naming the public variable (``nouveau_state``, not ``state``).
     """
-    unknown = sorted(set(document) - set(concern.options))
+    unknown = sorted(set(document) - set(options))
     if unknown:
         raise InvalidDesired(
             "{}_{}: no such variable. Known: {}".format(
-                concern.name, unknown[0], ", ".join(f"{concern.name}_{key}" for key in sorted(concern.options))
+                role, unknown[0], ", ".join(f"{role}_{key}" for key in sorted(options))
             )
         )
-    result = ArgumentSpecValidator(concern.options).validate(document)
+    for name, value in document.items():
+        if isinstance(value, float) and options[name]["type"] == "str":
+            raise unquoted(f"{role}_{name}", value)
+    result = ArgumentSpecValidator(options).validate(document)
     if result.error_messages:
-        raise InvalidDesired("{}: {}".format(concern.name, public_names(concern, "; ".join(result.error_messages))))
-    concern.validate(result.validated_parameters)
+        mistakes = public_names(role, options, "; ".join(result.error_messages))
+        raise InvalidDesired(f"{role}: {mistakes}. What each variable takes stands in the README of the role {role}")
     return result.validated_parameters
 
 
-def public_names(concern, message):
+def together(*validations):
+    """What each validation (a function without arguments) answers, as a list.
+
+    :raises InvalidDesired: with the mistakes of all of them, a line each.
+    """
+    answers, problems = [], []
+    for validation in validations:
+        try:
+            answers.append(validation())
+        except InvalidDesired as error:
+            problems.append(str(error))
+    if problems:
+        raise InvalidDesired("\n".join(problems))
+    return answers
+
+
+def unquoted(variable, value):
+    """The error for a text that YAML took for a number: 570.190 has become 570.19, and nobody can tell any more."""
+    return InvalidDesired(
+        f"{variable}: {value} is a number, which drops the zeros at its end. Write the value in quotes, with all digits"
+    )
+
+
+def public_names(role, options, message):
     """Argument-spec messages speak of options; the user wrote variables."""
     words = []
     for word in message.split(" "):
         bare = word.strip("'\",.:;()")
-        words.append(word.replace(bare, f"{concern.name}_{bare}") if bare in concern.options else word)
+        words.append(word.replace(bare, f"{role}_{bare}") if bare in options else word)
     return " ".join(words)
 
 

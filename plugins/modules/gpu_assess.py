@@ -156,8 +156,8 @@ failure:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _assess, _preflight
-from ansible_collections.gpufleet.metal.plugins.module_utils._concern import InvalidDesired
+from ansible_collections.gpufleet.metal.plugins.module_utils import _assess, _preflight, _verify
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import InvalidDesired, completed, together
 from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host
 
 
@@ -165,18 +165,22 @@ def main():
     options = dict(
         _assess.READING_OPTIONS,
         detail={"type": "str", "choices": ["brief", "full"], "default": "brief"},
-        preflight={"type": "dict", "options": _preflight.OPTIONS},
+        preflight={"type": "dict"},
     )
     module = AnsibleModule(argument_spec=options, supports_check_mode=True)
     host = Host()
     try:
-        desired = _assess.validate(module.params["desired"])
+        desired, preflight, verify = together(
+            lambda: _assess.validate(module.params["desired"]),
+            lambda: completed("gpu_preflight", _preflight.OPTIONS, module.params["preflight"] or {}),
+            lambda: completed("gpu_verify", _verify.OPTIONS, module.params["verify"]),
+        )
     except InvalidDesired as error:
         module.fail_json(msg=str(error))
     answer = _assess.assess(host, desired, full=module.params["detail"] == "full")
     if module.params["preflight"] is not None:
-        answer["preflight"] = _preflight.findings(host, desired, module.params["preflight"]) if answer["due"] else []
-    verify = dict(module.params["verify"], depth="quick")
+        answer["preflight"] = _preflight.findings(host, desired, preflight) if answer["due"] else []
+    verify["depth"] = "quick"
     answer.update(_assess.verify(host, desired, answer, verify, module.params["_nvml_binding"]))
     module.exit_json(changed=False, **answer)
 

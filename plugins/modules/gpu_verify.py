@@ -93,8 +93,8 @@ failure:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _assess
-from ansible_collections.gpufleet.metal.plugins.module_utils._concern import InvalidDesired
+from ansible_collections.gpufleet.metal.plugins.module_utils import _assess, _verify
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import InvalidDesired, completed, together
 from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host
 
 
@@ -103,11 +103,14 @@ def main():
     module = AnsibleModule(argument_spec=options, supports_check_mode=True)
     host = Host()
     try:
-        desired = _assess.validate(module.params["desired"])
+        desired, verify = together(
+            lambda: _assess.validate(module.params["desired"]),
+            lambda: completed("gpu_verify", _verify.OPTIONS, module.params["verify"]),
+        )
     except InvalidDesired as error:
         module.fail_json(msg=str(error))
     answer = _assess.assess(host, desired)
-    answer.update(_assess.verify(host, desired, answer, module.params["verify"], module.params["_nvml_binding"]))
+    answer.update(_assess.verify(host, desired, answer, verify, module.params["_nvml_binding"]))
     if answer["failed_checks"] and module.params["fail"]:
         module.fail_json(msg=answer["failure"], **answer)
     module.exit_json(changed=False, **answer)

@@ -134,6 +134,12 @@ def test_the_whole_desired_document_reaches_the_module(tmp_path):
     assert "nvidia_driver_tmpdir: 'here' is not an absolute path" in output
 
 
+def test_a_version_that_yaml_took_for_a_number_is_refused_without_the_assessment_too(tmp_path):
+    rc, output = run(tmp_path, "plan", None, nvidia_driver_runfile_sha256="a" * 64, nvidia_driver_version=570.190)
+    assert rc == 2, output
+    assert "nvidia_driver_version: 570.19 is a number" in output
+
+
 def test_P9_the_controller_is_not_rebooted(tmp_path):
     waits = {"reboot_required": True, "reboot_reasons": ["nouveau drives the GPUs until then"]}
     rc, output = run(

@@ -7,9 +7,12 @@ Documents are refused by :mod:`_assess`, what only the host can tell by :mod:`_p
 """
 
 import pytest
+import yaml
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _assess, _preflight
-from ansible_collections.gpufleet.metal.plugins.module_utils._concern import InvalidDesired
+from ansible_collections.gpufleet.metal.plugins.doc_fragments import reading
+from ansible_collections.gpufleet.metal.plugins.module_utils import _assess, _preflight, _verify
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import InvalidDesired, completed
+from ansible_collections.gpufleet.metal.plugins.modules import gpu_assess
 from tests.unit.plugins.module_utils.nvidia_driver import trees
 
 DRIVER = {"version": "580.65.06", "runfile_sha256": trees.SHA256}
@@ -27,6 +30,8 @@ V100, B200, H100 = "0x1db5", "0x2901", "0x2330"
         ("nvidia_driver", dict(DRIVER, runfile_sha256="cafe"), "nvidia_driver_runfile_sha256: .* Take it from"),
         ("nvidia_driver", dict(DRIVER, version="latest"), "nvidia_driver_version: 'latest' is no .* Write it in two"),
         ("nvidia_driver", dict(DRIVER, version="580"), "nvidia_driver_version: '580' is no .* Write it in two"),
+        ("nvidia_driver", dict(DRIVER, version=570.190), "nvidia_driver_version: 570.19 is a number.* in quotes"),
+        ("nvidia_driver", dict(DRIVER, installer_timeout="x"), "nvidia_driver_installer_timeout.* README of the role"),
         ("nvidia_driver", dict(DRIVER, version=""), "nvidia_driver_version: is not set. Set it to"),
         ("nvidia_drivers", {}, "nvidia_drivers: no such concern. Known: "),
     ],
@@ -41,6 +46,34 @@ def test_all_mistakes_of_all_documents_are_told_at_once():
     with pytest.raises(InvalidDesired) as error:
         _assess.validate({"nouveau": {"stat": 1}, "nvidia_driver": {"version": "latest"}})
     assert len(str(error.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "options", "document", "variable"),
+    [
+        ("gpu_verify", _verify.OPTIONS, {"expected_count": "eight"}, "gpu_verify_expected_count"),
+        ("gpu_verify", _verify.OPTIONS, {"depth": "deep"}, "gpu_verify_depth"),
+        ("gpu_verify", _verify.OPTIONS, {"driver_version": 570.190}, "gpu_verify_driver_version: 570.19 is a number"),
+        ("gpu_verify", _verify.OPTIONS, {"count": 8}, "gpu_verify_count: no such variable. Known: gpu_verify_depth"),
+        ("gpu_preflight", _preflight.OPTIONS, {"expected_gpus": "eight"}, "gpu_preflight_expected_gpus"),
+    ],
+)
+def test_the_documents_of_roles_that_only_read_are_told_by_their_public_names(role, options, document, variable):
+    with pytest.raises(InvalidDesired, match=variable):
+        completed(role, options, document)
+
+
+@pytest.mark.parametrize(
+    ("module", "option", "options"),
+    [
+        (gpu_assess, "preflight", _preflight.OPTIONS),
+        (reading.ModuleDocFragment, "verify", _verify.OPTIONS),
+    ],
+)
+def test_such_a_document_is_documented_as_it_is_checked(module, option, options):
+    documented = yaml.safe_load(module.DOCUMENTATION)["options"][option]["suboptions"]
+    shared = ("type", "choices", "default")
+    assert {name: {key: spec[key] for key in shared if key in spec} for name, spec in documented.items()} == options
 
 
 def preflight(host, devices, options, **driver):
