@@ -67,8 +67,8 @@ bench: setup bench-venv ## controller CPU and wall time against a reference role
 	@python -m tests.bench
 
 .PHONY: test-gpu
-test-gpu: venv ## on a machine with a real NVIDIA GPU: reads only
-	@$(PYTEST) -q -m gpu tests/gpu
+test-gpu: ## on a machine with a real NVIDIA GPU: reads only; tests/gpu/wheels.sh brings what it needs
+	@tests/gpu/run.sh -q -m gpu
 
 # -- what they need ------------------------------------------------------------------------------------------------
 
