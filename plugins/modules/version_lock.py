@@ -60,6 +60,14 @@ options:
     type: list
     elements: str
     default: []
+  versions:
+    description:
+      - Packages of the set that shall have these versions, up or down; a package that is not installed is installed.
+      - The locks of these packages, and no others, are lifted for one transaction. They are back whatever becomes of it.
+        A run that was killed in between is named by the next one, which locks them again.
+      - Name what belongs together, for example all four packages of the container toolkit; write each version in quotes.
+    type: dict
+    default: {}
   wait_timeout:
     description: How many seconds to wait for a package operation that is running.
     type: int
@@ -75,6 +83,14 @@ EXAMPLES = r"""
   gpufleet.metal.version_lock:
     kernel: false
     extra_packages: [rdma-core]
+
+- name: Bring the container toolkit to one version, in one transaction, and lock it there
+  gpufleet.metal.version_lock:
+    versions:
+      libnvidia-container1: "1.17.8-1"
+      libnvidia-container-tools: "1.17.8-1"
+      nvidia-container-toolkit: "1.17.8-1"
+      nvidia-container-toolkit-base: "1.17.8-1"
 
 - name: Lift our locks
   gpufleet.metal.version_lock:

@@ -3,20 +3,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The concern ``version_lock``: driver set, container toolkit and kernel stay at the versions that work together.
 
-What is locked is computed from what is installed. A lock is two things, because each has a way around it: a dpkg hold
-(which aptitude may lift) and an apt preference (which dpkg does not know).
+What is locked is computed from what is installed; how, is the package manager's matter: see :mod:`_backend` for the
+interface between the two and :mod:`_move` for the way to another version.
 """
 
-import json
 import re
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _packages, _verify
+from ansible_collections.gpufleet.metal.plugins.module_utils import _packages, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Concern, ConcernError, Difference
-from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import _candidates, _preferences, _proof
+from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import _candidates, _move, _record
+from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock._apt import Apt
 
-#: Which holds are ours, so that only those are lifted again; and the last proof, for the reader.
-RECORD = "/var/lib/gpufleet/version_lock.json"
-_PACKAGE_NAME = re.compile(r"^[a-z0-9][a-z0-9+.-]+$")
+#: What ``_packages.manager`` answers -> the backend.
+BACKENDS = {"apt": Apt()}
+_PACKAGE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_+.-]+$")
+#: A version of dpkg or rpm, written out: no wildcard, no relation.
+_VERSION = re.compile(r"^[0-9A-Za-z][0-9A-Za-z.+~^:_-]*$")
+
+
+def backend_of(host):
+    """The host's :class:`_backend.Backend`, or None for a package manager that has none."""
+    return BACKENDS.get(_packages.manager(host))
 
 
 class VersionLock(Concern):
@@ -28,205 +35,177 @@ class VersionLock(Concern):
         "kernel": {"type": "bool", "default": True},
         "driver_source": {"type": "str", "choices": ["runfile", "packages"], "default": "runfile"},
         "extra_packages": {"type": "list", "elements": "str", "default": []},
+        "versions": {"type": "dict", "default": {}},
         "wait_timeout": {"type": "int", "default": 300},
     }
 
     def validate(self, desired):
         if desired["wait_timeout"] < 0:
             raise self.invalid("wait_timeout", f"{desired['wait_timeout']} is negative", "Give seconds, 0 or more.")
-        for name in desired["extra_packages"]:
-            if not _PACKAGE_NAME.match(name):
+        for option in ("extra_packages", "versions"):
+            for name in desired[option]:
+                if not _PACKAGE_NAME.match(name):
+                    raise self.invalid(
+                        option,
+                        f"{name!r} is not a package name",
+                        "Write whole names, without wildcard, version or architecture.",
+                    )
+        for name, version in desired["versions"].items():
+            if not isinstance(version, str) or not _VERSION.match(version):
                 raise self.invalid(
-                    "extra_packages",
-                    f"{name!r} is not a package name",
-                    "Write whole names, without wildcard, version or architecture.",
+                    "versions",
+                    f"{version!r} is not a version of {name}",
+                    "Write one whole version in quotes, as the repository spells it, without wildcard.",
                 )
+        if desired["versions"] and desired["state"] == "absent":
+            raise self.invalid("versions", "there is no lock to move", "Set version_lock_state to present.")
 
     def read(self, host, desired):
-        manager = _packages.manager(host)
-        state = {
-            "manager": manager,
-            "locked": [],
-            "held": [],
-            "file": None,
-            "foreign": [],
-            "record": _read_record(host),
-        }
-        if manager != "apt":
-            return state
-        packages = by_apt_name(_packages.installed(host))
-        state["locked"] = locked_set(packages, desired["kernel"], desired["extra_packages"])
-        state["held"] = sorted(name for name, package in packages.items() if package["hold"])
-        state["file"] = host.read_text(_preferences.PATH)
-        state["foreign"] = _preferences.foreign(host)
+        state = {"manager": _packages.manager(host), "locked": [], "lock": None, "record": _record.read(host)}
+        backend = backend_of(host)
+        if backend is not None:
+            packages = backend.packages(host)
+            state["locked"] = locked_set(backend, packages, desired["kernel"], desired["extra_packages"])
+            state["lock"] = backend.read(host)
         return state
 
     def assess(self, state, desired):
         difference = Difference()
         wanted = desired["state"] == "present"
-        if state["manager"] != "apt":
+        backend = BACKENDS.get(state["manager"])
+        if backend is None:
             if wanted:
-                why = "locks are not supported yet on a host with " + (state["manager"] or "no known package manager")
+                why = "locks are not supported on a host with " + (state["manager"] or "no known package manager")
                 action = "Stop: set version_lock_state to unmanaged for this host"
-                difference.add("package manager", state["manager"], "apt", why, action)
+                difference.add("package manager", state["manager"], " or ".join(sorted(BACKENDS)), why, action)
             return difference
-        text = self._wanted_text(state, desired)
-        if state["file"] != text:
-            before, after = _summary(state["file"]), _summary(text)
-            why = "the installed packages ask for it" if wanted else "no lock is wanted"
-            action = ("Write " if wanted else "Remove ") + _preferences.PATH
-            difference.add(_preferences.PATH, before, after, why, action)
-        unheld, stale = _holds(state, wanted)
-        if unheld:
-            names = ", ".join(unheld)
-            difference.add("dpkg holds", "missing: " + names, "held", "an upgrade would move them", "Hold " + names)
-        if stale:
-            names = ", ".join(stale)
-            difference.add("dpkg holds", "ours: " + names, "released", "they are locked no more", "Release " + names)
-        for conflict in _conflicts(state) if wanted else []:
-            action = "Stop: move the stanza to a file that sorts after " + _preferences.PATH
-            difference.add("pin of " + conflict["name"], conflict["pin"], "ours", _read_first(conflict), action)
+        journal = state["record"]["lifted"]
+        if journal:
+            names = ", ".join(sorted(journal["versions"]))
+            why = "the lock was lifted by a run that did not end"
+            difference.add("lock of " + names, "lifted", "in force", why, f"Lock {names} again")
+        rows = wanted_rows(backend, state["locked"], desired) if wanted else None
+        for row in _moves(state["locked"], desired):
+            self._assess_move(row, difference)
+        backend.assess(state["lock"], rows, desired["driver_source"] == "runfile", state["record"]["held"], difference)
+        for problem in _problems(backend, state, desired):
+            difference.add(
+                problem["what"], problem["before"], problem["after"], problem["why"], "Stop: " + problem["remedy"]
+            )
         return difference
 
+    def _assess_move(self, row, difference):
+        if row["before"] == row["version"]:
+            why, before = "its installation was cut off", row["before"] + ", not configured"
+        else:
+            why, before = "version_lock_versions names it", row["before"] or "not installed"
+        action = "Lift the lock of {name}, install {version}, lock it again".format(**row)
+        difference.add("version of " + row["name"], before, row["version"], why, action)
+
     def apply(self, host, desired, state, difference):
-        if state["manager"] != "apt":
+        backend = backend_of(host)
+        if backend is None:
             raise ConcernError("version_lock: nothing was changed: " + difference.items[0]["why"])
-        if desired["state"] == "present":
-            self._refuse_conflicts(state)
-        _apt.wait_until_free(host, desired["wait_timeout"], "version_lock_wait_timeout")
-        unheld, stale = _holds(state, desired["state"] == "present")
+        problems = ["{what}: {why}. {remedy}".format(**row) for row in _problems(backend, state, desired)]
+        if problems:
+            raise ConcernError("version_lock: nothing was changed: " + " ".join(problems), conflicts=problems)
+        backend.wait(host, desired["wait_timeout"])
+        if _move.recover(host, backend):
+            state = self.read(host, desired)
         if desired["state"] == "absent":
-            host.remove(_preferences.PATH)
-            _mark(host, "unhold", stale)
-            host.remove(RECORD)
+            backend.unlock(host, state["lock"], state["record"]["held"])
+            _record.forget(host)
             return
-        # The record comes first: whatever cuts this run off, a hold of ours is known as ours.
-        ours = set(state["record"]["held"]).union(unheld)
-        _write_record(host, ours, [])
-        _write_preferences(host, self._wanted_text(state, desired), state)
-        _mark(host, "hold", unheld)
-        _mark(host, "unhold", stale)
-        proof = _proof.prove(host, state["locked"], desired["driver_source"] == "runfile")
-        _write_record(host, ours.intersection(row["name"] for row in state["locked"]), proof)
+        # What is installed is locked first, so that a move that fails leaves it locked.
+        ours = self._lock(host, desired, state)
+        moves = {row["name"]: row["version"] for row in _moves(state["locked"], desired)}
+        if moves:
+            _move.move(host, backend, moves, state["locked"])
+            host.forget()
+            state = self.read(host, desired)
+            ours = self._lock(host, desired, state)
+        proof = backend.prove(host, state["locked"], desired["driver_source"] == "runfile")
+        _record.update(host, held=sorted(ours.intersection(row["name"] for row in state["locked"])), proof=proof)
+
+    def _lock(self, host, desired, state):
+        """Lock what is installed; the names that are ours afterwards, those just released included."""
+        backend, rows = backend_of(host), state["locked"]
+        # The record comes first: whatever cuts this run off, a lock of ours is known as ours.
+        ours = set(state["record"]["held"]).union(backend.missing(state["lock"], rows))
+        _record.update(host, held=sorted(ours), proof=[])
+        backend.lock(host, state["lock"], rows, desired["driver_source"] == "runfile", state["record"]["held"])
+        return ours
 
     def prove(self, host, desired):
-        """Ask apt itself, in simulations, whether the lock holds now."""
+        """Ask the package manager itself, in simulations, whether the lock holds now."""
         if desired["state"] != "present":
             return []
         state = self.read(host, desired)
-        if state["manager"] != "apt":
+        backend = backend_of(host)
+        if backend is None:
             evidence = "no simulation for a host with " + (state["manager"] or "no known package manager")
             return [
                 _verify.check("version_lock_proof", "not_measured", evidence, "Set version_lock_state to unmanaged.")
             ]
         try:
-            transcript = _proof.prove(host, state["locked"], desired["driver_source"] == "runfile")
+            transcript = backend.prove(host, state["locked"], desired["driver_source"] == "runfile")
         except ConcernError as error:
             if "proof" in error.details:
                 remedy = "Run the version_lock role; it names a stanza or package that is in its way."
                 return [_verify.check("version_lock_proof", "fail", str(error), remedy)]
-            remedy = "Mend what apt complains about, then verify again."
+            remedy = "Mend what the package manager complains about, then verify again."
             return [_verify.check("version_lock_proof", "not_measured", str(error), remedy)]
         evidence = "; ".join("{command}: {result}".format(**step) for step in transcript)
         return [_verify.check("version_lock_proof", "pass", evidence)]
 
     def returns(self, state, desired):
-        return {"locked": state["locked"], "proof": state["record"]["proof"]}
-
-    def _wanted_text(self, state, desired):
-        """Our preferences file as it should be, or None when there should be none."""
-        if desired["state"] != "present":
-            return None
-        return _preferences.render(state["locked"], desired["driver_source"] == "runfile")
-
-    def _refuse_conflicts(self, state):
-        problems = ["{name}: {why}".format(why=_read_first(row), **row) for row in _conflicts(state)]
-        if problems:
-            raise ConcernError(
-                "version_lock: nothing was changed: {}. Move such a stanza to a file that sorts after {}, or remove"
-                " it.".format("; ".join(problems), _preferences.PATH),
-                conflicts=problems,
-            )
+        return {"locked": [_public(row) for row in state["locked"]], "proof": state["record"]["proof"]}
 
 
-def _conflicts(state):
-    return _preferences.conflicts(state["foreign"], state["locked"])
+def _public(row):
+    return {key: row[key] for key in ("name", "version", "group")}
 
 
-def _read_first(conflict):
-    return "{source} pins it to '{pin}' and apt reads that before our file".format(**conflict)
+def locked_set(backend, packages, kernel, extra):
+    """The rows to lock, from what is installed (:meth:`_backend.Backend.packages`), sorted by group and name."""
+    rows = [dict(package, group=backend.group(package["name"], kernel, extra)) for package in packages]
+    return sorted((row for row in rows if row["group"]), key=lambda row: (row["group"], row["name"], row["version"]))
 
 
-def _holds(state, wanted):
-    """(names to hold, holds of ours to release)."""
-    names = [row["name"] for row in state["locked"]] if wanted else []
-    unheld = [name for name in names if name not in state["held"]]
-    return unheld, [name for name in state["record"]["held"] if name in state["held"] and name not in names]
-
-
-def by_apt_name(packages):
-    """The installed packages under the names that apt-mark and apt need: ``name:arch`` when foreign."""
-    native = {packages[name]["arch"] for name in ("dpkg", "apt") if name in packages}.union({"all"})
-    if native == {"all"}:
-        native.update(package["arch"] for package in packages.values())
-    named = {}
-    for key, package in packages.items():
-        name = key.split(":")[0]
-        named[name if package["arch"] in native else name + ":" + package["arch"]] = package
-    return named
-
-
-def locked_set(packages, kernel, extra):
-    """The packages to lock, from what is installed.
-
-    :param packages: what :func:`by_apt_name` returns: name -> ``{version, arch, status, hold}``.
-    :returns: list of ``{name, version, group}``, sorted by group and name.
-    """
-    groups = {name: _candidates.group(name.split(":")[0], kernel, extra) for name in packages}
-    rows = [
-        {"name": name, "version": packages[name]["version"], "group": group} for name, group in groups.items() if group
+def _moves(locked, desired):
+    """Packages of ``version_lock_versions`` that are not, or not wholly, at that version: ``{name, version, before}``."""
+    whole = {row["name"]: row["version"] for row in locked if not row["broken"]}
+    before = {row["name"]: row["version"] for row in locked}
+    return [
+        {"name": name, "version": version, "before": before.get(name)}
+        for name, version in sorted(desired["versions"].items())
+        if whole.get(name) != version
     ]
-    return sorted(rows, key=lambda row: (row["group"], row["name"]))
 
 
-def _summary(text):
-    """A preferences text in one short line."""
-    if text is None:
-        return "absent"
-    versions = re.findall(r"^Package: (\S+)\nPin: version (\S+)$", text, re.MULTILINE)
-    return "pins " + (", ".join("{}={}".format(*pair) for pair in versions) or "no version")
+def wanted_rows(backend, locked, desired):
+    """The rows as they are after the moves."""
+    moves = {row["name"]: row["version"] for row in _moves(locked, desired)}
+    packages = [row for row in locked if row["name"] not in moves]
+    packages += [{"name": name, "version": version, "broken": False} for name, version in moves.items()]
+    return locked_set(backend, packages, desired["kernel"], desired["extra_packages"])
 
 
-def _write_preferences(host, text, state):
-    """Write our file; when apt does not accept it, put back what was there. apt is never left broken."""
-    if text == state["file"]:
-        return
-    host.write(_preferences.PATH, text)
-    try:
-        _proof.policy(host, [row["name"] for row in state["locked"]])
-    except ConcernError:
-        if state["file"] is None:
-            host.remove(_preferences.PATH)
-        else:
-            host.write(_preferences.PATH, state["file"])
-        raise
-
-
-def _mark(host, action, names):
-    """Hold or release packages, by their explicit names."""
-    if not names:
-        return
-    result = host.run(["apt-mark", action] + names, timeout=60, changes=True)
-    if not result.ok:
-        raise ConcernError(f"version_lock: {result.summary()}")
-
-
-def _read_record(host):
-    try:
-        return dict({"held": [], "proof": []}, **json.loads(host.read_text(RECORD) or "{}"))
-    except ValueError:
-        return {"held": [], "proof": []}
-
-
-def _write_record(host, held, proof):
-    host.write(RECORD, json.dumps({"held": sorted(held), "proof": proof}, indent=2, sort_keys=True) + "\n")
+def _problems(backend, state, desired):
+    """What only an operator can settle: list of ``{what, before, after, why, remedy}``."""
+    if desired["state"] != "present":
+        return []
+    found = [
+        dict(row, what="pin of " + row["name"], after="ours", remedy=backend.conflict_remedy())
+        for row in backend.conflicts(state["lock"], state["locked"])
+    ]
+    for name, version in sorted(desired["versions"].items()):
+        group = backend.group(name, desired["kernel"], desired["extra_packages"])
+        problem = {"what": "version_lock_versions", "before": name, "after": version}
+        if group is None:
+            why = f"{name} is not a package that this role locks"
+            found.append(dict(problem, why=why, remedy="Add it to version_lock_extra_packages, or leave it out."))
+        elif group == "driver" and _candidates.is_driver(name) and desired["driver_source"] == "runfile":
+            why = f"{name} would bring a second driver in beside the runfile's"
+            found.append(dict(problem, why=why, remedy="Leave it out, or set version_lock_driver_source to packages."))
+    return found

@@ -19,6 +19,7 @@ PARTS = "/etc/apt/preferences.d"
 PATH = PARTS + "/00-gpufleet-version-lock"
 #: Above 1000: the version stays even when a repository offers only a lower one (apt_preferences(5)).
 PRIORITY = 1001
+_PACKAGE = re.compile(r"^Package: (.*)$", re.MULTILINE)
 HEADER = "# Managed by gpufleet.metal (role version_lock): changes made here are overwritten.\n"
 
 
@@ -38,6 +39,25 @@ def render(locked, refuse_drivers):
 
 def _stanza(explanation, package, pin, priority):
     return f"Explanation: {explanation}\nPackage: {package}\nPin: {pin}\nPin-Priority: {priority}\n"
+
+
+def without(text, names):
+    """Our file's ``text`` with nothing left in it about ``names``; all other stanzas byte for byte."""
+    kept = []
+    for stanza in text[len(HEADER) :].split("\n\n"):
+        package = _PACKAGE.search(stanza)
+        left = [name for name in (package.group(1).split() if package else []) if name not in names]
+        if left:
+            kept.append(stanza.replace(package.group(0), "Package: " + " ".join(left)))
+    return HEADER + "\n\n".join(kept)
+
+
+def repinned(text, versions):
+    """Our file's ``text`` with the pins of ``versions`` (name -> version) moved to them; the rest byte for byte."""
+    for name, version in versions.items():
+        pattern = rf"(?m)^(Package: {re.escape(name)}\nPin: version )\S+$"
+        text = re.sub(pattern, lambda match, version=version: match.group(1) + version, text)
+    return text
 
 
 def foreign(host):
