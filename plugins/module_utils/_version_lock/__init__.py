@@ -129,11 +129,15 @@ class VersionLock(Concern):
 
     def _lock(self, host, desired, state):
         """Lock what is installed; the names that are ours afterwards, those just released included."""
-        backend, rows = backend_of(host), state["locked"]
+        backend, rows, refuse = backend_of(host), state["locked"], desired["driver_source"] == "runfile"
+        needed = Difference()
+        backend.assess(state["lock"], rows, refuse, state["record"]["held"], needed)
+        if not needed.changed:
+            return set(state["record"]["held"])
         # The record comes first: whatever cuts this run off, a lock of ours is known as ours.
         ours = set(state["record"]["held"]).union(backend.missing(state["lock"], rows))
         _record.update(host, held=sorted(ours), proof=[])
-        backend.lock(host, state["lock"], rows, desired["driver_source"] == "runfile", state["record"]["held"])
+        backend.lock(host, state["lock"], rows, refuse, state["record"]["held"])
         return ours
 
     def prove(self, host, desired):
@@ -173,7 +177,7 @@ def locked_set(backend, packages, kernel, extra):
 
 
 def _moves(locked, desired):
-    """Packages of ``version_lock_versions`` that are not, or not wholly, at that version: ``{name, version, before}``."""
+    """Packages of ``version_lock_versions`` that are not wholly at that version: ``[{name, version, before}]``."""
     whole = {row["name"]: row["version"] for row in locked if not row["broken"]}
     before = {row["name"]: row["version"] for row in locked}
     return [

@@ -70,8 +70,8 @@ def _refuse_unknown(host, backend, versions):
     if missing:
         names = _words({name: versions[name] for name in missing})
         raise ConcernError(
-            f"version_lock: nothing was changed: no repository of this host offers {names}. Add the repository, or correct"
-            " version_lock_versions."
+            f"version_lock: nothing was changed: no repository of this host offers {names}. Add the repository,"
+            " or correct version_lock_versions."
         )
 
 

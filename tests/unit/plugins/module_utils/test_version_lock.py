@@ -12,9 +12,11 @@ import pytest
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError, InvalidDesired, validated
 from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host, run_command
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import (
+    BACKENDS,
     VersionLock,
     _apt_proof,
     _candidates,
+    _move,
     _preferences,
 )
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock._record import PATH as RECORD
@@ -68,18 +70,28 @@ def set_selections(action):
 
 
 class Debian:
-    """Answers apt's tools for a host whose repositories offer the installed versions and nothing else."""
+    """Answers apt's tools for a host whose repositories offer the installed versions and what ``offers`` adds.
 
-    def __init__(self, make_host, packages=DEBIAN, files=None):
+    ``fails`` is what the transaction prints when it cannot be done; ``dies`` kills the run in the middle of it.
+    """
+
+    def __init__(self, make_host, packages=DEBIAN, files=None, offers=()):
         self.host = make_host({STATUS: dpkg(*packages), **(files or {})})
         self.host._runner = self.run
+        self.offers = [*offers, *(package[:2] for package in packages)]
         self.upgrade = ""
+        self.fails = None
+        self.dies = False
         self.calls = []
 
     def run(self, argv, timeout, env):
         self.calls.append(argv)
         self.host.commands = {tuple(argv): self.answer}
         return self.host._answer(argv, timeout, env)
+
+    def changes(self):
+        """The commands that change the host."""
+        return [argv for argv in self.calls if argv[0] != "apt-cache" and "-s" not in argv]
 
     def answer(self, host):
         argv = self.calls[-1]
@@ -90,10 +102,41 @@ class Debian:
                 0,
                 "".join(f"{n}:\n  Installed: {known[n]}\n  Candidate: {known[n]}\n" for n in argv[2:] if n in known),
             )
+        if argv[:2] == ["apt-cache", "madison"]:
+            return (0, "".join(f" {name} | {version} | http://x ./ Packages\n" for name, version in self.offers))
         if argv[0] == "apt-mark":
             return set_selections(argv[1])(host, argv[2:])
+        if argv[-1] == "update":
+            return (0, "")
+        if "--no-remove" in argv:
+            return self.transaction(host, argv)
         assert argv[:2] == ["apt-get", "-s"], argv
         return (0, self.upgrade)
+
+    def transaction(self, host, argv):
+        if "-s" in argv:
+            return (0, "")
+        if self.fails:
+            return self.fails
+        text = host.read_text(STATUS)
+        for name, _equals, version in (word.partition("=") for word in argv[argv.index("install") + 1 :]):
+            before = text
+            text = re.sub(
+                rf"(Package: {name}\nStatus: )\w+ .*(\n(?:.*\n){{2}}Version: ).*",
+                rf"\1install ok installed\g<2>{version}",
+                text,
+            )
+            if text == before:
+                text += "\n" + dpkg((name, version))
+            if self.dies:
+                host.write(STATUS, text)
+                raise KilledRun
+        host.write(STATUS, text)
+        return (0, "")
+
+
+class KilledRun(BaseException):
+    """SIGKILL, as far as a test can: nothing of ours runs after it."""
 
 
 def desired(**document):
@@ -397,6 +440,176 @@ def test_a_packaged_driver_is_locked_and_nothing_is_refused(make_host):
     assert "runfile" not in text
 
 
+# -- to another version ----------------------------------------------------------------------------------------------
+
+TOOLKIT_1_18 = {"libnvidia-container1": "1.18.0-1", "nvidia-container-toolkit": "1.18.0-1"}
+TOOLKIT_1_17 = dict.fromkeys(TOOLKIT_1_18, "1.17.8-1")
+
+
+@pytest.fixture
+def movable(make_host):
+    """A locked host whose repositories offer another toolkit, with one foreign hold."""
+    debian = Debian(make_host, (*DEBIAN, ("vim", "9.0", "hold ok installed")), offers=TOOLKIT_1_18.items())
+    converge(debian.host)
+    debian.calls.clear()
+    return debian
+
+
+def versions(host):
+    host.forget()
+    return {
+        row["name"]: row["version"] for row in CONCERN.read(host, desired())["locked"] if "container" in row["name"]
+    }
+
+
+def test_E2_G13_a_move_lifts_exactly_these_locks_for_one_transaction_and_locks_again(movable):
+    host = movable.host
+    items = {item["what"]: item for item in assess(host, versions=TOOLKIT_1_18).items}
+    assert (
+        items["version of nvidia-container-toolkit"]["before"],
+        items["version of nvidia-container-toolkit"]["after"],
+    ) == (
+        "1.17.8-1",
+        "1.18.0-1",
+    )
+    assert movable.calls == []
+    converge(host, versions=TOOLKIT_1_18)
+    assert versions(host) == TOOLKIT_1_18
+    names = sorted(TOOLKIT_1_18)
+    lift, install, hold = movable.changes()
+    assert lift == ["apt-mark", "unhold", *names] and hold == ["apt-mark", "hold", *names]
+    assert install[-3:] == ["install", *(f"{name}=1.18.0-1" for name in names)]
+    assert {"--no-remove", "--allow-change-held-packages", "--allow-downgrades", "-y"} <= set(install)
+    assert any(word.startswith("DPkg::Lock::Timeout=") for word in install)
+    assert held(host) == sorted([*DEBIAN_SET, "vim"])
+    assert "Package: nvidia-container-toolkit\nPin: version 1.18.0-1\n" in host.read_text(_preferences.PATH)
+
+
+def test_E5_versions_that_are_installed_already_are_no_change(movable):
+    converge(movable.host, versions=TOOLKIT_1_18)
+    movable.calls.clear()
+    assert not converge(movable.host, versions=TOOLKIT_1_18).changed
+    assert movable.calls == []
+
+
+def test_a_move_goes_down_as_well_because_the_version_is_named(movable):
+    before = movable.host.read_text(_preferences.PATH)
+    converge(movable.host, versions=TOOLKIT_1_18)
+    converge(movable.host, versions=TOOLKIT_1_17)
+    assert versions(movable.host) == TOOLKIT_1_17
+    assert movable.host.read_text(_preferences.PATH) == before
+
+
+def test_E7_a_package_that_dpkg_does_not_know_is_installed_and_locked_and_never_unheld(make_host):
+    debian = Debian(make_host, offers=[("nvlsm", "2025.03.1-1")])
+    converge(debian.host, versions={"nvlsm": "2025.03.1-1"})
+    assert not [argv for argv in debian.calls if argv[:2] == ["apt-mark", "unhold"]]
+    assert "nvlsm" in held(debian.host)
+    assert "nvlsm" in json.loads(debian.host.read_text(RECORD))["held"]
+
+
+def test_E4_a_broken_transaction_leaves_the_lock_and_says_what_was_there_before(movable):
+    movable.fails = (
+        100,
+        " nvidia-container-toolkit : Depends: linux-image-amd64 (>= 7)\n",
+        "E: Unable to correct problems",
+    )
+    before = movable.host.tree()
+    with pytest.raises(ConcernError) as caught:
+        converge(movable.host, versions=TOOLKIT_1_18)
+    message = str(caught.value)
+    assert "Unable to correct problems" in message and "the locks are in force" in message
+    assert "In the way are locked packages: linux-image-amd64=6.1.124-1" in message
+    assert caught.value.details["before"] == TOOLKIT_1_17
+    assert movable.host.tree() == before
+
+
+def test_N6_an_installation_that_was_cut_off_is_named_and_done_again(movable):
+    host = movable.host
+    converge(host, versions=TOOLKIT_1_18)
+    text = host.read_text(STATUS)
+    host.write(STATUS, text.replace("-toolkit\nStatus: hold ok installed", "-toolkit\nStatus: hold ok half-configured"))
+    (item,) = assess(host, versions=TOOLKIT_1_18).items
+    assert (item["what"], item["before"]) == ("version of nvidia-container-toolkit", "1.18.0-1, not configured")
+    converge(host, versions=TOOLKIT_1_18)
+    assert "half-configured" not in host.read_text(STATUS)
+
+
+@pytest.mark.parametrize("wanted", [TOOLKIT_1_18, {}])
+def test_a_lift_whose_run_was_killed_is_named_and_repaired(movable, monkeypatch, wanted):
+    host = movable.host
+    movable.dies = True
+    with monkeypatch.context() as patch:
+        patch.setattr(_move, "recover", lambda *_arguments: None)  # the process is gone: its finally does not run
+        with pytest.raises(KilledRun):
+            converge(host, versions=TOOLKIT_1_18)
+    assert not set(TOOLKIT_1_18) & set(held(host))
+    movable.dies = False
+    whys = {item["what"]: item["why"] for item in assess(host, versions=wanted).items}
+    name = "lock of libnvidia-container1, nvidia-container-toolkit"
+    assert whys[name] == "the lock was lifted by a run that did not end"
+    converge(host, versions=wanted)
+    assert held(host) == sorted([*DEBIAN_SET, "vim"])
+    assert json.loads(host.read_text(RECORD))["lifted"] is None
+    assert versions(host) == (wanted or {**TOOLKIT_1_17, "libnvidia-container1": "1.18.0-1"})
+
+
+def test_a_lift_takes_a_foreign_hold_along_and_gives_it_back(make_host):
+    packages = [
+        package if package[0] != "nvidia-container-toolkit" else (*package, "hold ok installed") for package in DEBIAN
+    ]
+    debian = Debian(make_host, packages, offers=TOOLKIT_1_18.items())
+    converge(debian.host, versions=TOOLKIT_1_18)
+    assert "nvidia-container-toolkit" not in json.loads(debian.host.read_text(RECORD))["held"]
+    converge(debian.host, state="absent")
+    assert held(debian.host) == ["nvidia-container-toolkit"]
+
+
+def test_F_lists_are_refreshed_only_when_they_do_not_know_the_version(movable):
+    converge(movable.host, versions=TOOLKIT_1_18)
+    assert not [argv for argv in movable.calls if argv[-1] == "update"]
+    movable.offers.clear()
+    before = movable.host.tree()
+    with pytest.raises(ConcernError, match="no repository of this host offers nvidia-container-toolkit=9-1. Add the"):
+        converge(movable.host, versions={"nvidia-container-toolkit": "9-1"})
+    assert [argv for argv in movable.calls if argv[-1] == "update"]
+    assert movable.host.tree() == before
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"versions": {"vim": "9"}}, "vim is not a package that this role locks"),
+        ({"versions": {"linux-image-amd64": "9"}, "kernel": False}, "is not a package that this role locks"),
+        ({"versions": {"nvidia-driver-570": "570"}}, "nvidia-driver-570 would bring a second driver in"),
+    ],
+)
+def test_a_move_that_the_role_cannot_answer_for_is_refused_before_a_change(movable, document, why):
+    before = movable.host.tree()
+    assert [item for item in assess(movable.host, **document).items if why in item["why"]]
+    with pytest.raises(ConcernError, match=f"nothing was changed: version_lock_versions: .*{why}"):
+        converge(movable.host, **document)
+    assert movable.host.tree() == before and movable.calls == []
+
+
+def test_a_later_role_moves_packages_on_a_host_without_a_lock(make_host):
+    debian = Debian(make_host, offers=TOOLKIT_1_18.items())
+    _move.move(debian.host, BACKENDS["apt"], TOOLKIT_1_18)
+    assert versions(debian.host) == TOOLKIT_1_18
+    assert held(debian.host) == [] and not debian.host.exists(_preferences.PATH)
+
+
+def test_what_is_left_of_our_file_during_a_lift_says_nothing_about_the_moving_packages():
+    rows = [{"name": name, "version": "1", "group": "toolkit"} for name in ("a", "b")]
+    text = _preferences.render(rows, True)
+    lifted = _preferences.without(text, ["a"])
+    assert lifted == _preferences.render(rows[1:], True)
+    assert _preferences.without(text, ["a", "b"]) == _preferences.render([], True)
+    assert _preferences.repinned(text, {"a": "2"}) == text.replace(
+        "Package: a\nPin: version 1", "Package: a\nPin: version 2"
+    )
+
+
 # -- drift and repair ------------------------------------------------------------------------------------------------
 
 UNDO = {
@@ -573,6 +786,13 @@ def test_E18_a_host_without_apt_is_refused_before_a_change(make_host, files):
         ({"extra_packages": ["nvidia*"]}, "version_lock_extra_packages"),
         ({"extra_packages": ["vim=9"]}, "version_lock_extra_packages"),
         ({"wait_timeout": -1}, "version_lock_wait_timeout"),
+        ({"versions": {"nvlsm": "1.*"}}, "version_lock_versions: '1.\\*' is not a version of nvlsm"),
+        (
+            {"versions": {"nvlsm": 1}},
+            "version_lock_versions: 1 is not a version of nvlsm. Write one whole version in quotes",
+        ),
+        ({"versions": {"nv*": "1"}}, "version_lock_versions: 'nv\\*' is not a package name"),
+        ({"versions": {"nvlsm": "1"}, "state": "absent"}, "version_lock_versions: there is no lock to move"),
         ({"driver_source": "apt"}, "version_lock_driver_source"),
         ({"mode": "hold"}, "version_lock_mode: no such variable"),
     ],
@@ -696,6 +916,24 @@ def test_D7_D8_the_real_apt_refuses_what_brings_a_driver_and_only_that(apt_host)
         assert simulated(apt_host, "install", name) == (100, set()), name
     for name in ("cuda-toolkit-12-8", "nvidia-fabricmanager-570", "libnvidia-nscq-570", "nvidia-imex-570", "nvlsm"):
         assert simulated(apt_host, "install", name) == (0, {name}), name
+
+
+def test_G13_the_real_apt_would_move_the_whole_toolkit_over_the_lock_and_nothing_else(apt_host):
+    converge(apt_host)
+    result = BACKENDS["apt"].install(apt_host, TOOLKIT_1_18, simulate=True)
+    assert result.ok, result.err
+    assert {name for _step, name in _apt_proof._STEP.findall(result.out)} == set(TOOLKIT_1_18)
+
+
+def test_E4_the_error_names_the_pin_that_blocks_and_nothing_was_lifted(apt_host):
+    converge(apt_host)
+    before = apt_host.tree("/etc") | apt_host.tree("/var/lib")
+    with pytest.raises(ConcernError) as caught:
+        converge(apt_host, versions={"nvidia-container-toolkit": "1.18.0-1"})
+    assert "Nothing was changed and the locks are in force" in str(caught.value)
+    assert "In the way are locked packages: libnvidia-container1=1.17.8-1" in str(caught.value)
+    assert caught.value.details["before"] == {"nvidia-container-toolkit": "1.17.8-1"}
+    assert apt_host.tree("/etc") | apt_host.tree("/var/lib") == before
 
 
 def test_the_real_apt_refuses_a_broken_file_and_it_is_taken_back(apt_host, monkeypatch):
