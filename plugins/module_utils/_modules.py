@@ -34,8 +34,11 @@ def _sys(name):
 
 
 def loaded(host, name):
-    """True when the module is in the running kernel."""
-    return host.exists(_sys(name))
+    """True when the module is in the running kernel; None when the host does not show its modules.
+
+    A hidden ``/sys/module`` is empty or cannot be read: that a module is not there tells nothing then.
+    """
+    return host.exists(_sys(name)) or (False if host.listdir("/sys/module") else None)
 
 
 def holders(host, name):

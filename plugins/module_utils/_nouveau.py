@@ -7,7 +7,7 @@ Three places decide: modprobe.d on the root file system, the initial RAM disk of
 choice) the kernel command line. Everything here is staged: nothing reboots the host, a loaded nouveau is pending.
 """
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _boot_loader, _initramfs, _verify
+from ansible_collections.gpufleet.metal.plugins.module_utils import _boot_loader, _initramfs, _modules, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import (
     Concern,
     ConcernError,
@@ -71,14 +71,14 @@ class Nouveau(Concern):
 
     def read(self, host, desired):
         """``{files: {path: text|None}, blacklist_written_ns: int|None, initramfs: _initramfs.read(),
-        boot: _boot_loader.read(), loaded: [modules], references: {module: int}}``."""
+        boot: _boot_loader.read(), loaded: {module: bool|None}, references: {module: int}}``; None: not shown."""
         stat = host.stat(MODPROBE_FILE)
         return {
             "files": {path: host.read_text(path) for path in (MODPROBE_FILE, DRACUT_FILE)},
             "blacklist_written_ns": None if stat is None else stat.st_mtime_ns,
             "initramfs": _initramfs.read(host),
             "boot": _boot_loader.read(host, self.name),
-            "loaded": [module for module in MODULES if host.exists("/sys/module/%s" % module)],
+            "loaded": {module: _modules.loaded(host, module) for module in MODULES},
             "references": {
                 module: int(host.read_value("/sys/module/%s/refcnt" % module) or 0)
                 for module in MODULES
@@ -96,8 +96,11 @@ class Nouveau(Concern):
             difference.add(path, "present", "absent", "an interrupted run left it", "Remove %s" % path)
         self._assess_command_line(state, desired, difference)
         if blocked:
-            for module in state["loaded"]:
-                difference.add_pending(module, "%s is loaded; it is blocked from the next boot on" % module)
+            for module, loaded in state["loaded"].items():
+                if loaded:
+                    difference.add_pending(module, "%s is loaded; it is blocked from the next boot on" % module)
+                elif loaded is None:
+                    difference.add_unknown(module, "whether it is loaded is not known: /sys/module shows no module")
         return difference
 
     def _assess_files(self, state, blocked, difference):
@@ -231,8 +234,8 @@ class Nouveau(Concern):
 
     def _unload(self, host, state):
         """Unload what nothing uses. A refusal is no error: the reboot that is pending anyway completes it (A14)."""
-        for module in state["loaded"]:
-            if state["references"].get(module) == 0:
+        for module, loaded in state["loaded"].items():
+            if loaded and state["references"].get(module) == 0:
                 host.run(["modprobe", "-r", module], timeout=60, changes=True)
 
 

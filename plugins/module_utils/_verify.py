@@ -109,6 +109,10 @@ def nouveau_gone(driver, gpus):
         return check(
             "nouveau_gone", "fail", evidence, "Run the nouveau and nvidia_driver roles; the reboot completes them."
         )
+    if driver["nouveau"]["loaded"] is None:
+        return check(
+            "nouveau_gone", "not_measured", "/sys/module shows no module", "Run as root, where sysfs is not masked."
+        )
     return check("nouveau_gone", "pass", "nouveau is not loaded (/sys/module)")
 
 

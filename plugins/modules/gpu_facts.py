@@ -128,7 +128,9 @@ ansible_facts:
               names, null without root).
           type: dict
         nouveau:
-          description: C(loaded), C(builtin) and C(gpus), the addresses that it drives.
+          description:
+            - C(loaded) (null when the host does not show its modules), C(builtin) and C(gpus), the addresses that it
+              drives.
           type: dict
         driver:
           description:

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _driver_facts,
     _initramfs,
     _kernel,
+    _modules,
     _nouveau,
     _packages,
     _pci,
@@ -62,7 +63,7 @@ def read(host, desired, probe=False):
         "own_gpus": own_gpus(host),
         "driver": _driver_facts.read(host),
         "users": unload.read(host),
-        "in_kernel_drivers": [module for module in _nouveau.MODULES if host.exists("/sys/module/" + module)],
+        "in_kernel_drivers": in_kernel_drivers(host),
         "key": module_key(host),
         "boot": _boot_loader.read(host, "nouveau"),
         "graphical_unlock": graphical_unlock(host, kernel["cmdline"]),
@@ -74,6 +75,12 @@ def read(host, desired, probe=False):
 def own_gpus(host):
     """The GPUs that a driver on this host would drive: not those handed to virtual machines."""
     return [gpu for gpu in _pci.read(host)["gpus"] if gpu["driver"] != _pci.PASSTHROUGH_DRIVER]
+
+
+def in_kernel_drivers(host):
+    """Those of nouveau and nova_core that are loaded; None when the host does not show its modules."""
+    loaded = {module: _modules.loaded(host, module) for module in _nouveau.MODULES}
+    return None if None in loaded.values() else [module for module in loaded if loaded[module]]
 
 
 def os_release(host):

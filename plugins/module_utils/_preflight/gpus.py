@@ -97,6 +97,10 @@ def nouveau(facts, desired, options):
     if not wanted(desired, "nvidia_driver"):
         return None
     loaded = facts["in_kernel_drivers"]
+    if loaded is None:
+        return finding(
+            "nouveau", "not_measured", "/sys/module shows no module", "Run as root, where sysfs is not masked."
+        )
     if not loaded:
         return finding("nouveau", "pass", "no in-kernel GPU driver is loaded (/sys/module)")
     if wanted(desired, "nouveau"):

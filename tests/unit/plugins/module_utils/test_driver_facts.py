@@ -40,7 +40,7 @@ def test_an_empty_machine_has_no_driver(make_host):
         "provenance": None,
         "parameters": {"asked": {}, "in_force": {}},
         "match": "absent",
-        "nouveau": {"loaded": False, "builtin": False},
+        "nouveau": {"loaded": None, "builtin": False},
     }
 
 
@@ -139,6 +139,7 @@ def test_parameters_asked_and_in_force(make_host):
         ({"/sys/module/nouveau": Dir()}, {"loaded": True, "builtin": False}),
         (
             {
+                "/sys/module/ext4": Dir(),
                 "/proc/sys/kernel/osrelease": RELEASE,
                 f"/lib/modules/{RELEASE}/modules.builtin": "kernel/drivers/gpu/drm/nouveau/nouveau.ko\n",
             },

@@ -27,6 +27,7 @@ class Machine:
         self.stale_builds = False
         self.after_command = None
         self.put("/proc/sys/kernel/osrelease", releases[0] + "\n")
+        self.put("/sys/module/ext4/refcnt", "1\n")
         self.put("/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz root=/dev/sda1 quiet\n")
         self.put("/usr/bin/dracut" if dracut else "/usr/sbin/mkinitramfs", "")
         for release in releases:
@@ -285,6 +286,13 @@ def test_what_is_undone_by_hand_is_named_and_repaired(machine, undo):
     assert undo in whats(machine.inspect()[1])
     machine.converge()
     assert machine.inspect()[1].status == "clean"
+
+
+def test_modules_that_the_host_does_not_show_are_unknown(machine):
+    machine.converge()
+    shutil.rmtree(machine.real("/sys/module"))
+    _state, difference = machine.inspect()
+    assert [entry["what"] for entry in difference.unknown] == ["nouveau", "nova_core"]
 
 
 def test_image_that_cannot_be_looked_into_is_unknown(machine):

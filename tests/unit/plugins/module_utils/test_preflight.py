@@ -238,6 +238,14 @@ IN_USE = changed(
 )
 
 
+def test_modules_that_the_host_does_not_show_are_not_measured(make_host):
+    assert reader.in_kernel_drivers(make_host()) is None
+    assert reader.in_kernel_drivers(make_host({"/sys/module/ext4": Dir(), "/sys/module/nova_core": Dir()})) == [
+        "nova_core"
+    ]
+    assert check("nouveau", changed(FACTS, in_kernel_drivers=None))["result"] == "not_measured"
+
+
 def test_D2_holders_are_named_by_pid_and_unit():
     found = check("driver_in_use", IN_USE)
     assert (found["result"], found["variable"]) == ("fail", "nvidia_driver_replace_in_use")

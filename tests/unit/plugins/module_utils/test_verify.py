@@ -91,6 +91,11 @@ def test_nouveau_loaded_fails():
     assert _verify.nouveau_gone(driver(), [])["result"] == "pass"
 
 
+def test_modules_that_the_host_does_not_show_are_not_measured():
+    assert _verify.nouveau_gone(driver(nouveau=None), [gpu()])["result"] == "not_measured"
+    assert _verify.nouveau_gone(driver(nouveau=None), [gpu(driver="nouveau")])["result"] == "fail"
+
+
 @pytest.mark.parametrize(
     ("card", "expected", "result"),
     [
