@@ -13,6 +13,12 @@ MODULES_LOAD = "/etc/modules-load.d/gpufleet-nvidia.conf"
 DEVICES_UNIT = "gpufleet-nvidia-devices.service"
 PERSISTENCED_UNIT = "nvidia-persistenced.service"
 UNIT_FOLDER = "/etc/systemd/system"
+PERSISTENCED_FILE = UNIT_FOLDER + "/" + PERSISTENCED_UNIT
+FOREIGN_UNIT = "a unit, link or mask that this role has not written is in the place of the persistence daemon's unit"
+FOREIGN_UNIT_REMEDY = (
+    "Move it away, and this role's own takes its place; or set nvidia_driver_persistence to false, which switches the "
+    "daemon off and leaves the file"
+)
 USER = "nvidia-persistenced"
 
 #: Minor number of /dev/nvidiactl.
@@ -68,13 +74,22 @@ def wanted_files(desired, gpu_count):
         MODPROBE: MARK + "options nvidia %s\n" % options if options else None,
         MODULES_LOAD: MARK + "nvidia\nnvidia-uvm\n",
         unit + DEVICES_UNIT: MARK + DEVICES_TEXT % minors,
-        unit + PERSISTENCED_UNIT: MARK + PERSISTENCED_TEXT if desired["persistence"] else None,
+        PERSISTENCED_FILE: MARK + PERSISTENCED_TEXT if desired["persistence"] else None,
     }
 
 
 def differs(found, wanted):
     """True when the file must be written or removed; a file that is not ours is never removed."""
     return found is not None and found.startswith(MARK) if wanted is None else found != wanted
+
+
+def foreign_unit(host):
+    """True when somebody else's unit, link or mask is where the persistence daemon's unit has to be.
+
+    Units of packages lie in other folders; a unit that is here was put here by hand.
+    """
+    text = host.read_text(PERSISTENCED_FILE)
+    return host.readlink(PERSISTENCED_FILE) is not None or (text is not None and not text.startswith(MARK))
 
 
 def wanted_units(desired):
@@ -100,12 +115,13 @@ def user_exists(host):
 def read(host, desired, gpu_count):
     """The boot-time set-up as it is.
 
-    :returns: ``{files: {path: text|None}, user: bool, systemd: bool, enabled: {unit: bool}, persistenced: bool|None,
-        devices: [device files that are missing]}``.
+    :returns: ``{files: {path: text|None}, foreign_unit: bool, user: bool, systemd: bool, enabled: {unit: bool},
+        persistenced: bool|None, devices: [device files that are missing]}``.
     """
     devices = list(DEVICES) + ["/dev/nvidia%d" % minor for minor in range(gpu_count)]
     return {
         "files": {path: host.read_text(path) for path in wanted_files(desired, gpu_count)},
+        "foreign_unit": desired["persistence"] and foreign_unit(host),
         "user": user_exists(host),
         "systemd": host.exists("/run/systemd/system"),
         "enabled": {unit: enabled(host, unit) for unit in (DEVICES_UNIT, PERSISTENCED_UNIT)},
@@ -119,12 +135,13 @@ def assess(difference, state, desired, gpu_count):
     boot = state["boot"]
     for path, wanted in wanted_files(desired, gpu_count).items():
         if differs(boot["files"][path], wanted):
+            refused = path == PERSISTENCED_FILE and boot["foreign_unit"]
             difference.add(
                 path,
                 "absent" if boot["files"][path] is None else "other content",
                 "absent" if wanted is None else "present",
-                _why(path),
-                "%s %s" % ("Remove" if wanted is None else "Write", path),
+                FOREIGN_UNIT if refused else _why(path),
+                "%s %s" % ("Refuse to replace" if refused else "Remove" if wanted is None else "Write", path),
             )
     if desired["persistence"] and not boot["user"]:
         difference.add(
@@ -146,7 +163,7 @@ def _why(path):
         MODPROBE: "nvidia_driver_module_parameters take effect through it",
         MODULES_LOAD: "nvidia and nvidia-uvm are to be loaded at boot",
         "%s/%s" % (UNIT_FOLDER, DEVICES_UNIT): "the device files must be there after boot",
-        "%s/%s" % (UNIT_FOLDER, PERSISTENCED_UNIT): "nvidia_driver_persistence decides whether the daemon runs",
+        PERSISTENCED_FILE: "nvidia_driver_persistence decides whether the daemon runs",
     }[path]
 
 
@@ -188,7 +205,7 @@ def withdraw(host):
             answer = host.run(["systemctl", "disable", "--now", "--no-reload", unit], timeout=120, changes=True)
             if not answer.ok:
                 failed.append(answer.summary())
-    for path in (MODPROBE, MODULES_LOAD, UNIT_FOLDER + "/" + DEVICES_UNIT, UNIT_FOLDER + "/" + PERSISTENCED_UNIT):
+    for path in (MODPROBE, MODULES_LOAD, UNIT_FOLDER + "/" + DEVICES_UNIT, PERSISTENCED_FILE):
         if (host.read_text(path) or "").startswith(MARK):
             host.remove(path)
             done.append("%s was removed" % path)

@@ -62,6 +62,11 @@ def refusals(state, desired):
         found.append(
             "nvidia_driver: no kernel is installed that modules could be built for. Install a kernel and its headers"
         )
+    if state["boot"]["foreign_unit"]:
+        found.append(
+            "nvidia_driver_persistence: %s: %s. %s"
+            % (boot.PERSISTENCED_FILE, boot.FOREIGN_UNIT, boot.FOREIGN_UNIT_REMEDY)
+        )
     lacking = problems(state, desired)
     if not lacking or build.only_modules(lacking):
         return found

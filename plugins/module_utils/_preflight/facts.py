@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _packages,
     _pci,
 )
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import build, runfile, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, build, runfile, unload
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
 
 DPKG_UPDATES = "/var/lib/dpkg/updates"
@@ -63,6 +63,7 @@ def read(host, desired, probe=False):
         "own_gpus": own_gpus(host),
         "driver": _driver_facts.read(host),
         "users": unload.read(host),
+        "foreign_unit": bool(driver and driver["persistence"]) and boot.foreign_unit(host),
         "in_kernel_drivers": in_kernel_drivers(host),
         "key": module_key(host),
         "boot": _boot_loader.read(host, "nouveau"),

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The GPUs, and who has them now."""
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import flavour, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, flavour, unload
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import finding, wanted
 
 
@@ -92,6 +92,19 @@ def foreign_driver(facts, desired, options):
     return finding("foreign_driver", "pass", "no package owns driver files")
 
 
+def foreign_unit(facts, desired, options):
+    """What somebody put in the place of the persistence daemon's unit is theirs: it is never overwritten."""
+    if not facts["foreign_unit"]:
+        return None
+    return finding(
+        "persistence_daemon",
+        "fail",
+        "%s: %s" % (boot.PERSISTENCED_FILE, boot.FOREIGN_UNIT),
+        boot.FOREIGN_UNIT_REMEDY + ".",
+        "nvidia_driver_persistence",
+    )
+
+
 def nouveau(facts, desired, options):
     """The GPUs can have one driver: with nouveau in place and not to be blocked, ours never loads."""
     if not wanted(desired, "nvidia_driver"):
@@ -165,4 +178,4 @@ def installer_running(facts, desired, options):
     return finding("installer_running", "pass", "no driver installer is running (/proc/*/cmdline)")
 
 
-CHECKS = [gpu_count, passthrough, generation, foreign_driver, nouveau, driver_in_use, installer_running]
+CHECKS = [gpu_count, passthrough, generation, foreign_driver, foreign_unit, nouveau, driver_in_use, installer_running]

@@ -13,8 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
 DRIVER = {"nvidia_driver_version": "580.65.06", "nvidia_driver_runfile_sha256": "a" * 64}
 

@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import _preflight
 from ansible_collections.gpufleet.metal.plugins.module_utils._nouveau import Nouveau
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import facts as reader
 from tests.unit.hosts import Dir, Link
 
@@ -19,6 +20,7 @@ DRIVER = {
     "version": "580.65.06",
     "kernel_module_type": "auto",
     "tmpdir": "/var/lib/gpufleet/tmp",
+    "persistence": True,
     "replace_in_use": False,
     "ignore_compiler_mismatch": False,
 }
@@ -60,6 +62,7 @@ FACTS = {
     "pci": {"gpus": [gpu("0000:1b:00.0"), gpu("0000:43:00.0")], "nvswitches": []},
     "driver": {"loaded": None, "library": None, "packages": []},
     "users": {"modules": {}, "processes": [], "foreign": []},
+    "foreign_unit": False,
     "in_kernel_drivers": ["nouveau"],
     "key": {"path": None, "enrolled": False},
     "boot": {"kind": "grub", "drop_in": None, "entries": [], "sources": [], "overriding": []},
@@ -218,6 +221,16 @@ def test_D6_packages_that_own_driver_files_are_named():
     found = check("foreign_driver", changed(FACTS, driver__packages=["libnvidia-compute-535", "nvidia-utils-535"]))
     assert found["result"] == "fail"
     assert "libnvidia-compute-535, nvidia-utils-535" in found["evidence"]
+
+
+def test_a_unit_of_somebody_else_stops_before_any_change(make_host):
+    found = check("persistence_daemon", changed(FACTS, foreign_unit=True))
+    assert (found["result"], found["variable"]) == ("fail", "nvidia_driver_persistence")
+    host = make_host(dict(VIRGIN, **{boot.PERSISTENCED_FILE: "[Service]\nExecStart=/opt/mine\n"}))
+    for persistence, ids in ((True, ["persistence_daemon"]), (False, [])):
+        wanted = dict(document(), nvidia_driver=dict(DRIVER, persistence=persistence))
+        found = [finding["id"] for finding in _preflight.findings(host, wanted, {})]
+        assert [name for name in found if name == "persistence_daemon"] == ids
 
 
 def test_nouveau_that_nobody_blocks_fails():

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, journal, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, boot, journal, unload
 from tests.unit.hosts import Dir, Link
 from tests.unit.plugins.module_utils.nvidia_driver import trees
 from tests.unit.plugins.module_utils.nvidia_driver.trees import KERNEL, NEWER, OLDER, VERSION, does
@@ -525,6 +525,35 @@ def test_persistence_switched_off_removes_what_is_ours_only(complete):
     difference = trees.converge(CONCERN, complete, trees.desired(persistence=False))
     assert difference.status == "clean"
     assert "/etc/systemd/system/nvidia-persistenced.service" not in complete.tree()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "[Service]\nExecStart=/usr/bin/nvidia-persistenced\n",
+        "",
+        Link("/dev/null"),
+        Link("/opt/site/persistenced.service"),
+    ],
+    ids=["unit", "empty", "mask", "link"],
+)
+def test_a_unit_of_somebody_else_is_told_in_the_plan_and_never_overwritten(make_host, entry):
+    host = make_host(trees.virgin(**{boot.PERSISTENCED_FILE: entry}), trees.tools())
+    before = host.tree()
+    state, difference = inspect(host)
+    assert whats(difference)[boot.PERSISTENCED_FILE]["action"] == f"Refuse to replace {boot.PERSISTENCED_FILE}"
+    assert any("nvidia_driver_persistence" in reason for reason in CONCERN.returns(state, trees.desired())["refusals"])
+    with pytest.raises(ConcernError, match="nvidia_driver_persistence.*Move it away"):
+        CONCERN.apply(host, trees.desired(), state, difference)
+    assert host.tree() == before
+    assert INSTALL not in host.calls
+
+
+def test_P17_without_persistence_nothing_of_the_daemon_is_made(make_host):
+    host = make_host(trees.virgin(), trees.tools())
+    assert trees.converge(CONCERN, host, trees.desired(persistence=False)).status == "clean"
+    assert not [call for call in host.calls if "nvidia-persistenced" in " ".join(call) and call != trees.ACTIVE]
+    assert not [path for path in host.tree() if "persistenced" in path]
 
 
 def test_persistence_switched_off_disables_a_unit_of_others_and_keeps_its_file(complete):
