@@ -52,7 +52,7 @@ unit: venv ## backends against literal trees, and the laws of this repository
 
 .PHONY: integration
 integration: setup ## the simulated NVML library, the runfile and the lab against their real users
-	@$(TIMED) integration $(PYTEST) -q $(wildcard tests/nvml tests/runfile tests/lab)
+	@$(TIMED) integration $(PYTEST) -q $(wildcard tests/nvml tests/runfile tests/lab tests/packages)
 
 .PHONY: sanity
 sanity: venv ## ansible-test sanity, all tests
