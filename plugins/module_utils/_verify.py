@@ -75,14 +75,17 @@ def gpu_count(pci, nvml, expected):
 
 
 def driver_loaded(driver, wanted, gpus):
-    """The loaded kernel module, the user-space library and the wanted version are one version (B3, M16)."""
+    """The loaded kernel module, the user-space library and the wanted version are one version (B3, M16).
+
+    A host without GPUs of its own gets no driver (P18, B15): whether it should have some is :func:`gpu_count`'s.
+    """
     loaded = driver["loaded"]["version"] if driver["loaded"] else None
     library = driver["library"]["version"] if driver["library"] else None
     evidence = "loaded {} (/proc/driver/nvidia/version), library {}".format(loaded or "none", library or "none")
     if wanted:
         evidence += f", wanted {wanted}"
-    if not loaded and not wanted and not gpus:
-        return check("driver_loaded", "pass", "no GPU and no driver")
+    if not loaded and all(gpu["driver"] == _pci.PASSTHROUGH_DRIVER for gpu in gpus):
+        return check("driver_loaded", "pass", "no GPU for a driver, and no driver")
     if not loaded:
         return check(
             "driver_loaded", "fail", evidence, "Reboot if one is pending; otherwise run the nvidia_driver role."

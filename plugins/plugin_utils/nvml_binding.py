@@ -15,6 +15,12 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvml import binding
 
 DISTRIBUTION = "nvidia-ml-py"
+#: What a Python says that is too old for the engine's own wrapper around a module, so that no module can say it.
+TOO_OLD = "future feature annotations is not defined"
+TOO_OLD_MESSAGE = (
+    "This host's Python is too old for ansible-core to run any module on it. "
+    "Install Python 3.8 or newer beside it, and name that one in ansible_python_interpreter"
+)
 
 
 def source() -> bytes | None:
@@ -40,12 +46,13 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
         found = source()
-        result.update(
-            self._execute_module(
-                module_name=self._task.resolved_action or self._task.action,
-                module_args=dict(self._task.args, _nvml_binding=binding.pack(found) if found else None),
-                task_vars=task_vars,
-                wrap_async=self._task.async_val,
-            )
+        answer = self._execute_module(
+            module_name=self._task.resolved_action or self._task.action,
+            module_args=dict(self._task.args, _nvml_binding=binding.pack(found) if found else None),
+            task_vars=task_vars,
+            wrap_async=self._task.async_val,
         )
+        if any(TOO_OLD in str(answer.get(stream)) for stream in ("module_stdout", "module_stderr")):
+            return {"failed": True, "changed": False, "msg": TOO_OLD_MESSAGE}
+        result.update(answer)
         return result

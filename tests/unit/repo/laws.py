@@ -60,6 +60,16 @@ TASK_KEYWORDS = {
     "when",
     "with_items",
 }
+#: Variables of the engine itself that roles and playbooks may use.
+MAGIC_VARIABLES = {
+    "ansible_facts",
+    "ansible_check_mode",
+    "ansible_connection",
+    "ansible_failed_result",
+    "ansible_play_hosts_all",
+    "ansible_playbook_python",
+    "ansible_python_interpreter",
+}
 #: Where tasks and plays hold further tasks.
 SECTIONS = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")
 #: Longest allowed text, in lines.
@@ -307,6 +317,48 @@ def tasks_are_declarative(root):
                 yield f"{where}: '{name}' sets become; only playbooks do"
 
 
+def tasks_keep_off_what_the_engine_does_badly(root):
+    """A background job is lost with its status file (P11), a script needs a temporary folder that runs programs (P13),
+    becoming an unprivileged user needs ACLs (P14), a command that check mode skips leaves no result to look at (P1)."""
+    for path in task_files(root):
+        where = path.relative_to(root)
+        for task in tasks_in(_yaml(path)):
+            name = task.get("name", "a task without a name")
+            action, _arguments = action_of(task)
+            yield from (f"{where}: '{name}' uses {word}" for word in ("async", "become_user") if word in task)
+            if action in ("script", "ansible.builtin.script"):
+                yield f"{where}: '{name}' uses a script"
+            asks = action in ("command", "ansible.builtin.command") and "register" in task
+            if asks and "check_mode" not in task and where.parts[0] != "molecule":
+                yield f"{where}: '{name}' registers a command without check_mode"
+
+
+def facts_are_no_variables(root):
+    """Facts are read from ansible_facts only (P5); what else begins with ansible_ is how to connect, or the play."""
+    for path in sorted(path for folder in ("roles", "playbooks") for path in root.glob(f"{folder}/**/*.yml")):
+        for name in sorted(set(re.findall(r"\bansible_[a-z_]+", path.read_text())) - MAGIC_VARIABLES):
+            yield f"{path.relative_to(root)}: {name} is a fact's old name, or unknown to this law"
+
+
+def the_engine_is_strict(root):
+    """Facts are no variables (P5) and a conditional that is no boolean fails (P3), wherever Ansible runs for us."""
+    configuration = (root / "ansible.cfg").read_text()
+    if not re.search(r"^inject_facts_as_vars = false$", configuration, re.MULTILINE):
+        yield "ansible.cfg: inject_facts_as_vars is not false"
+    for pattern in ("ansible.cfg", "Makefile", "tools/*", "molecule/**/*.yml", ".github/**/*.yml", "tests/**/*.cfg"):
+        for path in sorted(path for path in root.glob(pattern) if path.is_file()):
+            if "allow_broken_conditionals" in path.read_text().lower():
+                yield f"{path.relative_to(root)}: allows broken conditionals"
+
+
+def every_scenario_begins_in_check_mode(root):
+    """The fresh host is met in check mode first (P1)."""
+    for path in sorted(root.glob("molecule/*.yml")) + sorted(root.glob("molecule/*/molecule.yml")):
+        sequence = (_yaml(path, {}).get("scenario") or {}).get("test_sequence")
+        if sequence and ("check" not in sequence or sequence.index("check") > sequence.index("converge")):
+            yield f"{path.relative_to(root)}: no check before converge"
+
+
 def python_starts_no_shell(root):
     for path in sorted(root.glob("plugins/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -445,6 +497,10 @@ LAWS = (
     every_concern_is_assessed_and_in_site,
     readmes_are_current,
     tasks_are_declarative,
+    tasks_keep_off_what_the_engine_does_badly,
+    facts_are_no_variables,
+    the_engine_is_strict,
+    every_scenario_begins_in_check_mode,
     python_starts_no_shell,
     modules_are_documented,
     the_action_group_lists_every_module,

@@ -53,6 +53,8 @@ GOOD = {
     "plugins/module_utils/_demo.py": HEADER,
     "meta/runtime.yml": "action_groups: {gpu: [demo]}\n",
     "molecule/demo/molecule.yml": "---\n",
+    "molecule/config.yml": "scenario: {test_sequence: [create, check, converge]}\n",
+    "ansible.cfg": "[defaults]\ninject_facts_as_vars = false\n",
     "tests/testinfra/demo/test_demo.py": HEADER + "def test_it(host):\n    pass\n",
     "tests/unit/plugins/module_utils/test_demo.py": HEADER + "# _demo\n",
 }
@@ -96,6 +98,34 @@ BROKEN = [
         "without changed_when",
     ),
     (laws.tasks_are_declarative, {"roles/demo/tasks/main.yml": TASK + "  become: true\n"}, "sets become"),
+    (laws.tasks_keep_off_what_the_engine_does_badly, {"roles/demo/tasks/main.yml": TASK + "  async: 5\n"}, "async"),
+    (
+        laws.tasks_keep_off_what_the_engine_does_badly,
+        {"roles/demo/tasks/main.yml": TASK + "  become_user: x\n"},
+        "beco",
+    ),
+    (
+        laws.tasks_keep_off_what_the_engine_does_badly,
+        {"roles/demo/tasks/main.yml": "- name: Run\n  ansible.builtin.script: x.sh\n"},
+        "script",
+    ),
+    (
+        laws.tasks_keep_off_what_the_engine_does_badly,
+        {"roles/demo/tasks/main.yml": "- name: Ask\n  ansible.builtin.command: ls\n  register: __demo_found\n"},
+        "without check_mode",
+    ),
+    (
+        laws.facts_are_no_variables,
+        {"roles/demo/tasks/main.yml": TASK + "  when: ansible_distribution == 'Debian'\n"},
+        "ansible_distribution",
+    ),
+    (laws.the_engine_is_strict, {"ansible.cfg": "[defaults]\n"}, "inject_facts_as_vars"),
+    (laws.the_engine_is_strict, {"Makefile": "export ANSIBLE_ALLOW_BROKEN_CONDITIONALS := 1\n"}, "broken"),
+    (
+        laws.every_scenario_begins_in_check_mode,
+        {"molecule/config.yml": "scenario: {test_sequence: [create, converge, check]}\n"},
+        "no check before converge",
+    ),
     (laws.python_starts_no_shell, {"plugins/module_utils/_demo.py": "import os\nos.system('ls')\n"}, "os.system"),
     (laws.python_starts_no_shell, {"plugins/module_utils/_demo.py": "run('ls', shell=True)\n"}, "starts a shell"),
     (laws.modules_are_documented, {"plugins/modules/demo.py": MODULE.replace("diff_mode: {}, ", "")}, "diff_mode"),

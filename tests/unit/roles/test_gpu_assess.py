@@ -47,6 +47,16 @@ def test_every_wrong_value_is_told_at_once_by_its_variable_and_its_place(tmp_pat
         assert "README of the role " + re.match("gpu_verify|gpu_preflight|nvidia_driver", variable).group() in output
 
 
+def test_P6_a_python_that_is_too_old_for_any_module_is_told(tmp_path):
+    python = tmp_path / "python3.6"
+    python.write_text(
+        "#!/bin/sh\ncat > /dev/null\necho 'SyntaxError: future feature annotations is not defined' >&2\nexit 1\n"
+    )
+    python.chmod(0o755)
+    output = refusal(tmp_path, ansible_python_interpreter=str(python))
+    assert "Install Python 3.8 or newer beside it, and name that one in ansible_python_interpreter" in output
+
+
 def test_a_version_that_yaml_took_for_a_number_is_told_once(tmp_path):
     output = refusal(tmp_path, nvidia_driver_version=570.190)
     assert "nvidia_driver_version: 570.19 is a number, which drops the zeros at its end. Write the value in" in output

@@ -159,3 +159,24 @@ def test_P7_a_reboot_is_told_by_the_boot_id_and_has_time():
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     assert defaults["nvidia_driver_reboot_boot_time_command"].endswith("/proc/sys/kernel/random/boot_id")
     assert defaults["nvidia_driver_reboot_timeout"] >= 1200
+    given = reboot_tasks()["Reboot"]["ansible.builtin.reboot"]
+    assert given["boot_time_command"] == "{{ nvidia_driver_reboot_boot_time_command }}"
+    assert given["reboot_timeout"] == "{{ nvidia_driver_reboot_timeout }}"
+    assert "__nvidia_driver_proof.reboot_required" in str(reboot_tasks()["Fail if the reboot did not load it"])
+
+
+def reboot_tasks():
+    """The tasks of reboot.yml, blocks opened, by name and in their order."""
+    return {task["name"]: task for task in laws.tasks_in(yaml.safe_load((ROLE / "tasks/reboot.yml").read_text()))}
+
+
+def test_P8_after_a_reboot_old_connections_are_dropped_and_a_blocked_way_is_told():
+    names = list(reboot_tasks())
+    reset = next(
+        name for name, task in reboot_tasks().items() if task.get("ansible.builtin.meta") == "reset_connection"
+    )
+    assert names.index("Reboot") < names.index(reset) < names.index("Prove the driver after the reboot")
+    (block,) = [task for task in yaml.safe_load((ROLE / "tasks/reboot.yml").read_text()) if "rescue" in task]
+    message = block["rescue"][0]["ansible.builtin.fail"]["msg"]
+    for word in ("host key", "ControlMaster", "proxy", "run the playbook again"):
+        assert word in message

@@ -82,8 +82,12 @@ def test_another_version_than_the_wanted_one_fails():
     assert _verify.driver_loaded(driver(), "580.82.07", [gpu()])["result"] == "fail"
 
 
-def test_a_host_without_gpus_and_driver_passes():
-    assert _verify.driver_loaded(driver(loaded=None, library=None), "", [])["result"] == "pass"
+@pytest.mark.parametrize("gpus", [[], [gpu(driver="vfio-pci")]])
+def test_P18_B15_a_host_without_gpus_of_its_own_needs_no_driver(gpus):
+    nothing = driver(loaded=None, library=None)
+    assert _verify.driver_loaded(nothing, "580.95.05", gpus)["result"] == "pass"
+    assert _verify.driver_loaded(nothing, "580.95.05", [*gpus, gpu()])["result"] == "fail"
+    assert _verify.driver_loaded(driver(library="570.133.20"), "580.95.05", gpus)["result"] == "fail"
 
 
 def test_nouveau_loaded_fails():
