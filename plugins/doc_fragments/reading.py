@@ -49,5 +49,5 @@ options:
       nvml_timeout:
         description: Seconds that all NVML calls together may take.
         type: int
-        default: 30
+        default: 60
 """

@@ -13,7 +13,7 @@ OPTIONS = {
     "driver_version": {"type": "str", "default": ""},
     "expected_count": {"type": "int"},
     "expected_link_width": {"type": "int"},
-    "nvml_timeout": {"type": "int", "default": 30},
+    "nvml_timeout": {"type": "int", "default": 60},
     "depth": {"type": "str", "choices": ["quick", "standard"], "default": "quick"},
 }
 

@@ -58,7 +58,7 @@ options:
       - Seconds that all NVML calls together may take. A single call that takes more than a third of it counts as hung.
       - Without the persistence daemon, the driver alone may take half a minute to start on a machine with eight GPUs.
     type: int
-    default: 30
+    default: 60
   nvml_library:
     description: The NVML library, as a name that the dynamic loader finds or as a path.
     type: str
@@ -347,7 +347,7 @@ def main():
                 "default": ["all"],
                 "choices": list(_gpu_facts.CHOICES) + ["!" + name for name in _gpu_facts.CHOICES],
             },
-            "nvml_timeout": {"type": "int", "default": 30},
+            "nvml_timeout": {"type": "int", "default": 60},
             "nvml_library": {"type": "str", "default": _nvml.DEFAULT_LIBRARY},
             # the controller's NVML binding, from the action plugin
             "_nvml_binding": {"type": "dict", "no_log": True},

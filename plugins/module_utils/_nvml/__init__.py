@@ -25,6 +25,7 @@ _REMEDIES = {
     18: "kernel module and library are of different versions: reboot, or reload the module when nothing uses it",
 }
 _LOST = 15
+_HANG = "a driver that hangs needs a reboot, one that is only slow more time (nvml_timeout)"
 
 
 def presence(host, binding, timeout, library=DEFAULT_LIBRARY):
@@ -149,7 +150,7 @@ class _Reading:
         if index is None:
             self._fail(None, name, None, child.fate)
             if name == "init":
-                self._answer["reason"] = self._answer["reason"] or f"NVML did not start: {child.fate}"
+                self._answer["reason"] = self._answer["reason"] or f"NVML did not start: {child.fate}; {_HANG}"
                 return False
             self.done.add("system")
             return True

@@ -12,6 +12,8 @@ _LISTS = (
 )
 #: The kernel's own upper limit of process ids.
 _PID_LIMIT = 1 << 22
+#: No GPU has so many bytes.
+_MEMORY_LIMIT = 1 << 44
 
 
 class Implausible(Exception):
@@ -38,11 +40,14 @@ def processes(nv, gpu):
         for entry in entries:
             if not 0 < entry.pid < _PID_LIMIT:
                 raise Implausible(f"process id {entry.pid} cannot be true: the driver fills in another structure")
+            memory = None if entry.usedGpuMemory is None else values.number(entry.usedGpuMemory)
+            if memory is not None and not 0 <= memory < _MEMORY_LIMIT:
+                raise Implausible(f"{memory} bytes cannot be true: the driver fills in another structure")
             found.append(
                 {
                     "pid": entry.pid,
                     "type": kind,
-                    "memory_mib": None if entry.usedGpuMemory is None else values.mib(entry.usedGpuMemory),
+                    "memory_mib": None if memory is None else values.mib(memory),
                     "gpu_instance_id": values.number(entry.gpuInstanceId),
                     "compute_instance_id": values.number(entry.computeInstanceId),
                 }

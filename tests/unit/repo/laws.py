@@ -478,9 +478,9 @@ def nothing_depends_on_this_machine(root):
     here = str(root.resolve())
     suffixes = (".py", ".yml", ".md", ".cfg", ".toml", ".txt", ".in", ".lock", ".json", ".c", ".h", ".j2")
     hidden = (".git", ".venv", ".cache", ".ansible", "build", "reports")
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        if parts[0].startswith(hidden) or path.suffix not in suffixes or not path.is_file():
+    shown = [top for top in root.iterdir() if not top.name.startswith(hidden)]
+    for path in sorted(path for top in shown for path in (top.rglob("*") if top.is_dir() else [top])):
+        if path.suffix not in suffixes or not path.is_file():
             continue
         text = path.read_text(errors="replace")
         if here in text:

@@ -6,12 +6,15 @@
 The stand-in is executed from memory in the child, exactly as the real binding is, and bound to libc instead of NVML.
 """
 
+import os
 import time
 
 import pytest
+import yaml
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _nvml
+from ansible_collections.gpufleet.metal.plugins.module_utils import _nvml, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvml import binding, collect, fields, links, values
+from ansible_collections.gpufleet.metal.plugins.modules import gpu_facts
 
 BINDING = """
 import os
@@ -161,7 +164,19 @@ def test_M4_a_hang_costs_one_gpu_and_the_parent_returns(read):
 def test_M4_a_hang_in_the_start_is_the_reason(read):
     found = read("def nvmlInit():\n    time.sleep(60)\n", timeout=1)
     assert found["reason"].startswith("NVML did not start: no answer within")
+    assert "needs a reboot" in found["reason"]
     assert found["gpus"] == []
+
+
+def test_M4_a_child_that_cannot_be_killed_is_left_behind(read, monkeypatch):
+    monkeypatch.setattr(os, "waitpid", lambda *_arguments: (0, 0))
+    found = read("def nvmlInit():\n    time.sleep(60)\n", timeout=1)
+    assert "stuck in the driver, a reboot clears it" in found["reason"]
+
+
+def test_M7_the_default_time_is_enough_for_eight_gpus_without_persistence():
+    documented = yaml.safe_load(gpu_facts.DOCUMENTATION)["options"]["nvml_timeout"]["default"]
+    assert documented == _verify.OPTIONS["nvml_timeout"]["default"] >= 60
 
 
 def test_M7_a_slow_start_may_take_more_than_a_single_call(read):
@@ -247,6 +262,13 @@ def test_processes_are_typed(read):
 @pytest.mark.parametrize("pid", [0, 2**31, 2**32 - 1])
 def test_M11_a_process_id_that_cannot_be_true_gives_no_list_at_all(read, pid):
     found = read(PROCESS % (pid, "None"), ("processes",))
+    assert found["gpus"][0]["processes"] is None
+    assert "cannot be true" in found["errors"][0]["reason"]
+
+
+@pytest.mark.parametrize("memory", [1 << 60, (4242 << 32) + 1])
+def test_M11_a_memory_that_cannot_be_true_gives_no_list_at_all(read, memory):
+    found = read(PROCESS % (4242, memory), ("processes",))
     assert found["gpus"][0]["processes"] is None
     assert "cannot be true" in found["errors"][0]["reason"]
 

@@ -360,6 +360,20 @@ def test_N2_the_firmware_must_have_the_modules_version(complete):
     assert whats(inspect(complete)[1])["GPU firmware"]["before"] == OLDER
 
 
+def test_M16_a_new_library_over_the_old_module_is_loaded_or_waits_for_the_reboot_and_goes_on_after_it(complete):
+    complete.put({**trees.loaded(OLDER), "/sys/module/nvidia/refcnt": "1\n", **trees.user_of(4711)})
+    _state, difference = inspect(complete)
+    assert (difference.status, difference.pending[0]["what"]) == ("pending", "loaded driver")
+    trees.takes("/proc/4711")(complete)
+    complete.commands.update(UNLOADS)
+    assert inspect(complete)[1].status == "differs"
+    assert trees.converge(CONCERN, complete, trees.desired()).status == "clean"
+    assert INSTALL not in complete.calls
+    complete.put({**trees.loaded(OLDER), **trees.user_of(4711)})
+    complete.put({**trees.loaded(), "/proc/4711/fd/3": ""})  # after the reboot
+    assert inspect(complete)[1].status == "clean"
+
+
 def test_P12_a_running_installer_is_waited_for_and_then_the_host_is_judged(make_host):
     host = make_host(trees.virgin(), trees.tools())
     host.commands[trees.MAIN_PID] = [(0, "4242\n")] + [(0, "0\n")] * 9
