@@ -7,6 +7,8 @@ import re
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import _driver_version
 
+#: The directory in which the installer works, unless another is named. Nobody else uses it.
+TMPDIR = "/var/lib/gpufleet/tmp"
 #: The module's argument spec and the schema of the desired document.
 OPTIONS = {
     "state": {"type": "str", "choices": ["present", "unmanaged"], "default": "present"},
@@ -16,7 +18,7 @@ OPTIONS = {
     "kernel_module_type": {"type": "str", "choices": ["auto", "open", "proprietary"], "default": "auto"},
     "installer_arguments": {"type": "list", "elements": "str", "default": []},
     "installer_timeout": {"type": "int", "default": 3600},
-    "tmpdir": {"type": "path", "default": "/var/lib/gpufleet/tmp"},
+    "tmpdir": {"type": "path", "default": TMPDIR},
     "module_parameters": {"type": "dict", "default": {}},
     "persistence": {"type": "bool", "default": True},
     "replace_in_use": {"type": "bool", "default": False},

@@ -9,6 +9,7 @@ import os
 import re
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver.options import TMPDIR
 
 DIRECTORY = "/var/lib/gpufleet/runfiles"
 RECORD = "/var/lib/gpufleet/driver/runfile.json"
@@ -116,9 +117,15 @@ def verify(host, runfile):
 
 
 def prepare_tmpdir(host, desired, path):
-    """Make the managed temporary directory, and prove that programs run in it and that the runfile fits."""
+    """Make the managed temporary directory, and prove that programs run in it and that the runfile fits.
+
+    What an installer that was killed had unpacked is removed first, but only where nobody else unpacks anything.
+    """
     directory = desired["tmpdir"]
     host.makedirs(directory, mode=0o700)
+    left_over = host.glob(directory + "/selfgz*") if directory == TMPDIR else []
+    if left_over:
+        host.run(["rm", "-rf", "--"] + left_over, timeout=120, changes=True)
     probe = directory + "/exec-probe"
     host.write(probe, "#!/bin/sh\nexit 0\n", mode=0o700)
     try:

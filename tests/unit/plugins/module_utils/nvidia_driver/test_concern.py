@@ -7,7 +7,13 @@ import os
 import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, boot, journal, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
+    NvidiaDriver,
+    boot,
+    journal,
+    runfile,
+    unload,
+)
 from tests.unit.hosts import Dir, Link
 from tests.unit.plugins.module_utils.nvidia_driver import trees
 from tests.unit.plugins.module_utils.nvidia_driver.trees import KERNEL, NEWER, OLDER, VERSION, does
@@ -144,6 +150,17 @@ def test_C1_a_noexec_tmpdir_is_found_before_the_installer_runs(make_host):
         trees.converge(CONCERN, host, trees.desired())
     assert INSTALL not in host.calls
     assert trees.PROBE[0] not in host.tree()
+
+
+def test_C1_what_a_killed_installer_had_unpacked_is_removed_from_our_own_directory_only(make_host):
+    remove = ("rm", "-rf", "--", f"{trees.TMPDIR}/selfgz4711")
+    left_over = {f"{trees.TMPDIR}/selfgz4711/nvidia-installer": "", "/tmp/selfgz12/cuda-installer": ""}
+    host = make_host(trees.virgin(**left_over), trees.tools() | {remove: trees.takes(remove[-1])})
+    assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
+    assert host.calls.index(remove) < host.calls.index(INSTALL)
+    runfile.prepare_tmpdir(
+        make_host(trees.virgin(**left_over), {("/tmp/exec-probe",): (0, "")}), {"tmpdir": "/tmp"}, trees.RUNFILE
+    )
 
 
 def test_C2_too_little_space_is_found_before_the_installer_runs(make_host, monkeypatch):
