@@ -39,10 +39,16 @@ options:
       expected_link_width:
         description: The PCIe width that each card must run at.
         type: int
+      access_control:
+        description: With V(ignore), bridges above the GPUs may redirect traffic between them (PCIe ACS).
+        type: str
+        choices: [check, ignore]
+        default: check
       depth:
         description:
-          - With V(standard), the slow proofs run too. C(version_lock_proof) asks apt in simulations whether the lock
-            holds, C(initramfs) looks into each initial RAM disk anew. M(gpufleet.metal.gpu_assess) is always V(quick).
+          - With V(standard), the slow proofs run too. C(pcie_access_control) reads the bridges above the GPUs,
+            C(version_lock_proof) asks apt in simulations whether the lock holds, C(initramfs) looks into each initial
+            RAM disk anew. M(gpufleet.metal.gpu_assess) is always V(quick).
         type: str
         choices: [quick, standard]
         default: quick

@@ -102,6 +102,12 @@ def _card(gpu):
     return gpu["device"], gpu["subsystem"]
 
 
+def _access_control(host):
+    """Bridge address -> enabled Access Control Services, of every bridge above a GPU; slow to read."""
+    above = [_pci.access_control(host, gpu["address"]) for gpu in _pci.read(host)["gpus"]]
+    return {bridge["address"]: bridge["enabled"] for found in above for bridge in found}
+
+
 def verify(host, desired, assessment, options, binding):
     """Check the host; with the depth ``standard``, every managed concern's slow proofs too.
 
@@ -112,9 +118,15 @@ def verify(host, desired, assessment, options, binding):
         :func:`_verify.checks`.
     """
     nvml = _nvml.presence(host, binding, options["nvml_timeout"])
-    facts = {"pci": _pci.read(host), "driver": _driver_facts.read(host), "nvml": nvml}
+    thorough = options["depth"] == "standard"
+    facts = {
+        "pci": _pci.read(host),
+        "driver": _driver_facts.read(host),
+        "nvml": nvml,
+        "access_control": _access_control(host) if thorough and options["access_control"] == "check" else None,
+    }
     checks = _verify.checks(facts, assessment, options)
-    if options["depth"] == "standard":
+    if thorough:
         for name, document in desired.items():
             if CONCERNS[name].managed(document):
                 checks += CONCERNS[name].prove(host, document)

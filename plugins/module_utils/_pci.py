@@ -50,7 +50,7 @@ def _read(host):
         elif device_class[:6] == "0x0680":
             device = host.read_value(DEVICES + address + "/device")
             switches.append({"address": address, "device": device, "driver": _link_name(host, address, "driver")})
-    return {"gpus": gpus, "nvswitches": switches, "iommu": _iommu(host)}
+    return {"gpus": gpus, "nvswitches": switches, "iommu": _iommu(host, gpus)}
 
 
 def _gpu(host, address, device_class):
@@ -154,9 +154,13 @@ def _acs(host, address):
     return []
 
 
-def _iommu(host):
-    """``{enabled: bool, translation: bool|None}``; translation False is pass-through (the kernel's iommu=pt)."""
+def _iommu(host, gpus):
+    """``{enabled: bool, translation: bool|None}``; translation False is pass-through (the kernel's iommu=pt).
+
+    Groups can differ: those of the GPUs count, the first one speaks for a host without.
+    """
     enabled = bool(host.listdir("/sys/class/iommu"))
-    groups = host.listdir("/sys/kernel/iommu_groups")[:1]
-    kind = host.read_value(f"/sys/kernel/iommu_groups/{groups[0]}/type") if groups else None
-    return {"enabled": enabled, "translation": kind.startswith("DMA") if enabled and kind else None}
+    groups = {gpu["iommu_group"] for gpu in gpus} - {None} or host.listdir("/sys/kernel/iommu_groups")[:1]
+    kinds = [host.read_value(f"/sys/kernel/iommu_groups/{group}/type") for group in groups]
+    known = enabled and kinds and all(kinds)
+    return {"enabled": enabled, "translation": any(kind.startswith("DMA") for kind in kinds) if known else None}

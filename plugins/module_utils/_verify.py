@@ -14,6 +14,7 @@ OPTIONS = {
     "expected_count": {"type": "int"},
     "expected_link_width": {"type": "int"},
     "nvml_timeout": {"type": "int", "default": 60},
+    "access_control": {"type": "str", "choices": ["check", "ignore"], "default": "check"},
     "depth": {"type": "str", "choices": ["quick", "standard"], "default": "quick"},
 }
 
@@ -162,6 +163,61 @@ def link_width(pci, expected):
     return check("pcie_link_width", "pass", f"{len(widths)} card(s), x{min(widths)} (sysfs current_link_width)")
 
 
+def direct_traffic(pci, access_control):
+    """Between two cards, and between a card and memory, nothing is in the way (K6, K7). Virtual machines need both.
+
+    :param access_control: bridge address -> enabled services (see :func:`_pci.access_control`), None to leave it out.
+    :returns: list of checks.
+    """
+    own = [gpu for gpu in pci["gpus"] if gpu["driver"] != _pci.PASSTHROUGH_DRIVER]
+    if not own or len(own) < len(pci["gpus"]):
+        return []
+    found = [iommu(pci["iommu"])]
+    if access_control is not None and len(own) > 1:
+        found.append(bridges(access_control))
+    return found
+
+
+def iommu(found):
+    """Translation costs bandwidth; switching the IOMMU off is no remedy where more than 255 CPUs need it (K7)."""
+    if not found["enabled"]:
+        return check("iommu", "pass", "no IOMMU is in use (/sys/class/iommu)")
+    if found["translation"] is None:
+        return check("iommu", "not_measured", "the kernel does not tell the mode of its IOMMU groups", "Run as root.")
+    if not found["translation"]:
+        return check("iommu", "pass", "the IOMMU passes the GPUs through (/sys/kernel/iommu_groups)")
+    return check(
+        "iommu",
+        "warn",
+        "the IOMMU translates the GPUs' addresses (/sys/kernel/iommu_groups)",
+        "Add iommu=pt to the kernel command line. Do not switch the IOMMU off: more than 255 logical CPUs need it.",
+    )
+
+
+def bridges(access_control):
+    """Bridges that redirect requests send traffic between cards through the processor: slow, or a hang (K6)."""
+    hidden, redirecting, suspect = [], [], []
+    for address, enabled in sorted(access_control.items()):
+        if enabled is None:
+            hidden.append(address)
+        elif {"ReqRedir", "CmpltRedir"} & set(enabled):
+            redirecting.append("{} ({})".format(address, " ".join(enabled)))
+        elif "SrcValid" in enabled:
+            suspect.append("{} ({})".format(address, " ".join(enabled)))
+    remedy = (
+        "Switch Access Control Services off in the BIOS, which takes effect at a cold boot; what setpci sets is lost at "
+        "every boot. Where the isolation is wanted, set gpu_verify_access_control to ignore."
+    )
+    if redirecting:
+        return check("pcie_access_control", "fail", "redirecting: {}".format(", ".join(redirecting + suspect)), remedy)
+    if suspect:
+        return check("pcie_access_control", "warn", "source validation: {}".format(", ".join(suspect)), remedy)
+    if hidden:
+        evidence = "configuration space is not shown for {}".format(", ".join(hidden))
+        return check("pcie_access_control", "not_measured", evidence, "Run as root, where sysfs is not masked.")
+    return check("pcie_access_control", "pass", f"{len(access_control)} bridge(s) above the GPUs redirect nothing")
+
+
 def concern_state(name, entry):
     """A concern's assessment as a check: what is locked, switched off or blocked must be so now."""
     if entry["status"] == "clean":
@@ -181,7 +237,8 @@ def concern_state(name, entry):
 def checks(facts, assessment, options):
     """All checks of one host.
 
-    :param facts: ``{pci, driver, nvml}`` as the readers give them; ``nvml`` as :func:`_nvml.presence` does.
+    :param facts: ``{pci, driver, nvml, access_control}`` as the readers give them; ``nvml`` as :func:`_nvml.presence`
+        does, ``access_control`` as :func:`direct_traffic` takes it.
     :param assessment: the answer of :func:`_assess.assess`.
     :param options: dict by :data:`OPTIONS`.
     :returns: list of checks.
@@ -191,5 +248,6 @@ def checks(facts, assessment, options):
         driver_loaded(facts["driver"], options["driver_version"], facts["pci"]["gpus"]),
         nouveau_gone(facts["driver"], facts["pci"]["gpus"]),
         link_width(facts["pci"], options["expected_link_width"]),
+        *direct_traffic(facts["pci"], facts["access_control"]),
     ]
     return found + [concern_state(name, entry) for name, entry in assessment["concerns"].items()]

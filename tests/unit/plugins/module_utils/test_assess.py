@@ -161,6 +161,20 @@ def test_only_the_standard_depth_runs_the_slow_proofs(make_host, concerns, nvml,
     assert [check["id"] for check in answer["checks"] if check["id"].endswith("_proof")] == proofs
 
 
+@pytest.mark.parametrize(
+    ("changed", "read"),
+    [
+        ({"depth": "quick"}, False),
+        ({"depth": "standard"}, True),
+        ({"depth": "standard", "access_control": "ignore"}, False),
+    ],
+)
+def test_K6_bridges_are_read_at_the_standard_depth_unless_ignored(make_host, nvml, changed, read):
+    host = make_host({**gpu("0000:01:00.0"), **gpu("0000:02:00.0")})
+    answer = _assess.verify(host, {}, _assess.assess(host, {}), options(**changed), None)
+    assert ("pcie_access_control" in [check["id"] for check in answer["checks"]]) is read
+
+
 def test_failed_checks_are_named_and_told_as_one_message(make_host, concerns, nvml):
     host = make_host()
     wanted = {"nouveau": {"state": "present", "size": 1}}

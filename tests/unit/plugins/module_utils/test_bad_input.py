@@ -54,7 +54,12 @@ def test_all_mistakes_of_all_documents_are_told_at_once():
         ("gpu_verify", _verify.OPTIONS, {"expected_count": "eight"}, "gpu_verify_expected_count"),
         ("gpu_verify", _verify.OPTIONS, {"depth": "deep"}, "gpu_verify_depth"),
         ("gpu_verify", _verify.OPTIONS, {"driver_version": 570.190}, "gpu_verify_driver_version: 570.19 is a number"),
-        ("gpu_verify", _verify.OPTIONS, {"count": 8}, "gpu_verify_count: no such variable. Known: gpu_verify_depth"),
+        (
+            "gpu_verify",
+            _verify.OPTIONS,
+            {"count": 8},
+            "gpu_verify_count: no such variable. Known: gpu_verify_access_control",
+        ),
         ("gpu_preflight", _preflight.OPTIONS, {"expected_gpus": "eight"}, "gpu_preflight_expected_gpus"),
     ],
 )

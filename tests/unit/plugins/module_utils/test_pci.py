@@ -59,7 +59,7 @@ def test_a_gpu_is_described_completely(make_host):
                 iommu_group=Link("../../../../kernel/iommu_groups/27"),
             ),
             "/sys/class/iommu/dmar0": "",
-            "/sys/kernel/iommu_groups/0/type": "identity\n",
+            "/sys/kernel/iommu_groups/27/type": "identity\n",
         }
     )
     assert _pci.read(host) == {
@@ -146,6 +146,16 @@ def test_a_masked_sysfs_gives_nulls_and_no_text_none(make_host):
 def test_K7_pass_through_is_told_apart_from_translation_and_from_off(make_host, iommus, kind, translation):
     files = {f"/sys/class/iommu/{iommus}": "", "/sys/kernel/iommu_groups/0/type": f"{kind}\n"} if iommus else {}
     assert _pci.read(make_host(files))["iommu"] == {"enabled": bool(iommus), "translation": translation}
+
+
+def test_K7_the_groups_of_the_gpus_count(make_host):
+    files = {
+        "/sys/class/iommu/dmar0": "",
+        "/sys/kernel/iommu_groups/0/type": "identity\n",
+        "/sys/kernel/iommu_groups/9/type": "DMA-FQ\n",
+        **function("0000:01:00.0", iommu_group=Link("../../../kernel/iommu_groups/9")),
+    }
+    assert _pci.read(make_host(files))["iommu"]["translation"] is True
 
 
 def test_B15_a_gpu_handed_to_a_virtual_machine_shows_its_driver(make_host):

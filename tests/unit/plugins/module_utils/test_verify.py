@@ -142,10 +142,15 @@ def test_concern_states():
 
 
 def test_every_check_that_did_not_pass_has_a_remedy():
-    facts = {"pci": {"gpus": [gpu(width=8)]}, "nvml": answering(), "driver": driver(loaded=None, nouveau=True)}
+    facts = {
+        "pci": {"gpus": [gpu(width=8), gpu(B)], "iommu": {"enabled": True, "translation": True}},
+        "nvml": answering(),
+        "driver": driver(loaded=None, nouveau=True),
+        "access_control": {"0000:00:01.0": ["SrcValid"]},
+    }
     options = {"expected_count": None, "driver_version": "580.95.05", "expected_link_width": None}
     found = _verify.checks(facts, {"concerns": {"nouveau": entry("unmanaged")}}, options)
-    assert [check["result"] for check in found] == ["fail", "fail", "fail", "fail", "not_measured"]
+    assert [check["result"] for check in found] == ["fail", "fail", "fail", "fail", "warn", "warn", "not_measured"]
     assert all(check["remedy"] for check in found)
 
 
@@ -169,3 +174,45 @@ def test_K1_the_speed_at_idle_is_not_judged():
     idle = gpu()
     idle["link"].update(speed_gts=2.5, max_speed_gts=32.0)
     assert _verify.link_width({"gpus": [idle]}, 16)["result"] == "pass"
+
+
+def direct(bridges, drivers=("nvidia", "nvidia"), iommu=(False, None)):
+    """id -> check of the direct traffic of GPUs with these drivers."""
+    pci = {
+        "gpus": [gpu(A, driver=name) for name in drivers],
+        "iommu": dict(zip(("enabled", "translation"), iommu, strict=True)),
+    }
+    return {found["id"]: found for found in _verify.direct_traffic(pci, bridges)}
+
+
+@pytest.mark.parametrize(
+    ("bridges", "result"),
+    [
+        ({"0000:00:01.0": ["SrcValid", "ReqRedir", "CmpltRedir", "UpstreamFwd"], "0000:00:02.0": None}, "fail"),
+        ({"0000:00:01.0": ["SrcValid"]}, "warn"),
+        ({"0000:00:01.0": [], "0000:00:02.0": None}, "not_measured"),
+        ({"0000:00:01.0": []}, "pass"),
+    ],
+)
+def test_K6_bridges_that_redirect_fail_and_source_validation_alone_is_suspect(bridges, result):
+    found = direct(bridges)["pcie_access_control"]
+    assert found["result"] == result
+    assert result == "pass" or [address for address in bridges if address in found["evidence"]]
+
+
+def test_K6_isolation_is_right_where_a_gpu_goes_to_a_virtual_machine_and_harmless_for_a_single_one():
+    redirecting = {"0000:00:01.0": ["ReqRedir"]}
+    assert direct(redirecting, drivers=("nvidia", "vfio-pci"), iommu=(True, True)) == {}
+    assert "pcie_access_control" not in direct(redirecting, drivers=("nvidia",))
+    assert "pcie_access_control" not in direct(None)
+
+
+@pytest.mark.parametrize(
+    ("state", "result"),
+    [((False, None), "pass"), ((True, False), "pass"), ((True, None), "not_measured"), ((True, True), "warn")],
+)
+def test_K7_pass_through_is_recommended_and_never_off(state, result):
+    found = direct(None, iommu=state)["iommu"]
+    assert found["result"] == result
+    if result == "warn":
+        assert "iommu=pt" in found["remedy"] and "Do not switch the IOMMU off" in found["remedy"]
