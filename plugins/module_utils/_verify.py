@@ -205,8 +205,8 @@ def bridges(access_control):
         elif "SrcValid" in enabled:
             suspect.append("{} ({})".format(address, " ".join(enabled)))
     remedy = (
-        "Switch Access Control Services off in the BIOS, which takes effect at a cold boot; what setpci sets is lost at "
-        "every boot. Where the isolation is wanted, set gpu_verify_access_control to ignore."
+        "Switch Access Control Services off in the BIOS, which takes effect at a cold boot; what setpci sets is lost "
+        "at every boot. Where the isolation is wanted, set gpu_verify_access_control to ignore."
     )
     if redirecting:
         return check("pcie_access_control", "fail", "redirecting: {}".format(", ".join(redirecting + suspect)), remedy)
