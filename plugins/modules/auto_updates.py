@@ -5,16 +5,23 @@
 
 DOCUMENTATION = r"""
 module: auto_updates
-short_description: Switch automatic package updates off, and prove it
+short_description: Keep automatic package updates off the driver set and the kernel, and prove it
 version_added: 0.1.0
 author:
   - The gpufleet.metal authors (@gpufleet)
 description:
   - On a GPU host an unattended update of a kernel, a driver library or a container runtime ends running jobs.
-    This module makes sure that no package changes by itself.
+    This module makes sure that no package changes by itself, or, where security updates shall go on, none of the driver
+    set, the container toolkit and the kernel.
   - On hosts with apt it writes a file that apt reads last (C(/etc/apt/apt.conf.d/99zz-gpufleet-auto-updates)), so that
     it holds whatever C(10periodic), C(20auto-upgrades) and others say, masks the timers and services C(apt-daily),
     C(apt-daily-upgrade) and C(unattended-upgrades), and makes needrestart list instead of restart.
+  - With O(state=security) the same file switches apt's periodic run and unattended-upgrades on, excludes the set by
+    anchored expressions in C(Unattended-Upgrade::Package-Blacklist) and forbids reboots; the timers are enabled and
+    run. After a change, C(unattended-upgrade --dry-run) must name no package of the set. Which repositories it takes
+    updates from stays the distribution's and the operator's choice.
+  - Whatever the mode, updates that are fetched by other ways and installed at a boot stay off. The units of
+    PackageKit's offline update and of fwupd's refresh are masked.
   - On hosts with dnf it masks the timers and services of dnf-automatic. On hosts with snapd it holds the refreshes.
   - An update that is running is waited for, never stopped.
   - What is true is read from the effective configuration, not from a marker. systemd is told to reload its units only
@@ -39,12 +46,19 @@ options:
   state:
     description:
       - V(disabled) switches automatic updates off.
-      - V(default) removes what this module established and leaves what the distribution ships. Units that others had
-        masked stay masked.
+      - V(security), on hosts with apt, lets unattended-upgrades go on with everything but the driver set, the container
+        toolkit and the kernel. It is installed where it is missing.
+      - V(restored) puts back what was there before this module. Its files go, and each unit is masked, enabled and
+        running again as it was.
       - V(unmanaged) does nothing.
     type: str
-    choices: [disabled, default, unmanaged]
+    choices: [disabled, security, restored, unmanaged]
     default: disabled
+  excluded_packages:
+    description: More packages that O(state=security) leaves alone. Whole names, no patterns.
+    type: list
+    elements: str
+    default: []
   wait_timeout:
     description:
       - How many seconds to wait for a package operation that is running, such as the first boot's unattended upgrade.
@@ -80,9 +94,14 @@ EXAMPLES = r"""
   gpufleet.metal.auto_updates:
     state: disabled
 
-- name: Give the host back to the distribution's defaults
+- name: Let security updates go on for everything but the driver set, the kernel and one more package
   gpufleet.metal.auto_updates:
-    state: default
+    state: security
+    excluded_packages: [slurmd]
+
+- name: Put back what was there before
+  gpufleet.metal.auto_updates:
+    state: restored
 """
 
 RETURN = r"""
@@ -109,6 +128,11 @@ reboot_reasons:
   type: list
   elements: str
   sample: []
+proof:
+  description: What apt or unattended-upgrade still says otherwise.
+  returned: failure of the proof
+  type: list
+  elements: str
 conflicts:
   description: Settings of others that keep updates on and that only their owner can remove.
   returned: failure because of such settings

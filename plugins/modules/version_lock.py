@@ -63,9 +63,9 @@ options:
   versions:
     description:
       - Packages of the set that shall have these versions, up or down; a package that is not installed is installed.
-      - The locks of these packages, and no others, are lifted for one transaction. They are back whatever becomes of it.
-        A run that was killed in between is named by the next one, which locks them again.
-      - Name what belongs together, for example all four packages of the container toolkit; write each version in quotes.
+      - The locks of these packages, and no others, are lifted for one transaction. They are back whatever becomes of
+        it. A run that was killed in between is named by the next one, which locks them again.
+      - Name what belongs together, for example all four packages of the container toolkit; each version in quotes.
     type: dict
     default: {}
   wait_timeout:

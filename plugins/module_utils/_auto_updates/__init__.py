@@ -1,20 +1,22 @@
 # Copyright (c) 2026, the gpufleet.metal authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The concern ``auto_updates``: nothing on this host changes a package by itself, and that is proven.
+"""The concern ``auto_updates``: nothing of the driver set and the kernel changes by itself, and that is proven.
 
-Four independent mechanisms, one file each: apt's periodic settings, systemd's units, needrestart and snap. Each has
-``read(host, ...)``, ``assess(state, ...)`` which adds to a Difference, and the functions that change the host.
+Independent mechanisms, one file each: apt's periodic settings, unattended-upgrades, systemd's units, needrestart and
+snap. Each has ``read(host, ...)``, ``assess(state, ...)`` and ``assess_restored(...)``, which add to a Difference, and
+the functions that change the host.
 """
 
 import re
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _packages
+from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _packages, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates import (
     _needrestart,
     _periodic,
     _record,
     _snap,
+    _unattended,
     _units,
 )
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Concern, ConcernError, Difference
@@ -22,12 +24,17 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Con
 _UNIT_PREFIX = re.compile(r"^[A-Za-z0-9@_:][A-Za-z0-9@_:.-]*$")
 
 
+_NAME = re.compile(r"^[a-z0-9][a-z0-9+.-]+$")
+_NO_SECURITY = "auto_updates_state: security is for hosts with apt; choose disabled"
+
+
 class AutoUpdates(Concern):
-    """Automatic package updates: off (``disabled``), as the distribution has them (``default``) or not ours."""
+    """Automatic package updates: off (``disabled``), of the rest only (``security``), as before us (``restored``)."""
 
     name = "auto_updates"
     options = {
-        "state": {"type": "str", "choices": ["disabled", "default", "unmanaged"], "default": "disabled"},
+        "state": {"type": "str", "choices": ["disabled", "security", "restored", "unmanaged"], "default": "disabled"},
+        "excluded_packages": {"type": "list", "elements": "str", "default": []},
         "wait_timeout": {"type": "int", "default": 900},
         "needrestart": {"type": "bool", "default": True},
         "needrestart_protected": {
@@ -59,58 +66,89 @@ class AutoUpdates(Concern):
                     f"{name!r} is not the beginning of a unit name",
                     "Write it without path and wildcard, for example 'docker'.",
                 )
+        for name in desired["excluded_packages"]:
+            if not _NAME.match(name):
+                raise self.invalid(
+                    "excluded_packages", f"{name!r} is not a package name", "Write whole names, without wildcard."
+                )
 
     def read(self, host, desired):
         manager = _packages.manager(host)
+        apt = manager == "apt"
         return {
             "manager": manager,
             "record": _record.read(host),
-            "periodic": _periodic.read(host) if manager == "apt" else None,
+            "periodic": _periodic.read(host) if apt else None,
+            "unattended": _unattended.read(host) if apt else None,
             "units": _units.read(host, manager),
-            "needrestart": _needrestart.read(host) if manager == "apt" else None,
+            "reloads": _units.may_reload(host),
+            "needrestart": _needrestart.read(host) if apt and desired["needrestart"] else None,
             "snap": _snap.read(host) if desired["snap"] else None,
         }
 
     def assess(self, state, desired):
         difference = Difference()
-        off = desired["state"] == "disabled"
-        if off and state["manager"] is None:
+        mode = desired["state"]
+        if mode == "restored":
+            return self._assess_restored(state, difference)
+        if state["manager"] is None:
             difference.add_unknown("package manager", "none that is known: what updates this host cannot be told")
+        if mode == "security" and state["manager"] not in (None, "apt"):
+            difference.add("auto_updates_state", "security", "disabled", _NO_SECURITY, "Stop: " + _NO_SECURITY)
+            return difference
+        if state["periodic"] is not None:
+            if mode == "security":
+                _unattended.assess(state["unattended"], difference)
+            _periodic.assess(state["periodic"], mode, desired["excluded_packages"], difference)
+        _units.assess(state["units"], mode, state["reloads"], difference)
+        if state["needrestart"] is not None:
+            _needrestart.assess(state["needrestart"], desired["needrestart_protected"], difference)
+        if state["snap"] is not None:
+            _snap.assess(state["snap"], difference)
+        return difference
+
+    def _assess_restored(self, state, difference):
         record = state["record"]
         if state["periodic"] is not None:
-            _periodic.assess(state["periodic"], off, difference)
-        _units.assess(state["units"], off, record, difference)
-        if state["needrestart"] is not None and desired["needrestart"]:
-            _needrestart.assess(state["needrestart"], off, desired["needrestart_protected"], difference)
+            _periodic.assess_restored(state["periodic"], difference)
+        _units.assess_restored(state["units"], record, difference)
+        if state["needrestart"] is not None:
+            _needrestart.assess_restored(state["needrestart"], difference)
         if state["snap"] is not None:
-            _snap.assess(state["snap"], off, record, difference)
+            _snap.assess_restored(state["snap"], record, difference)
+        _record.assess(record, difference)
         return difference
 
     def apply(self, host, desired, state, difference):
-        if desired["state"] == "disabled":
-            self._refuse_conflicts(state, desired)
-            self._disable(host, desired, state)
+        if desired["state"] == "restored":
+            self._restore(host, state)
         else:
-            self._restore(host, desired, state)
+            self._refuse_conflicts(state, desired)
+            self._establish(host, desired, state)
 
     def _refuse_conflicts(self, state, desired):
         """What only its owner can settle is told before the first change."""
-        conflicts = _units.conflicts(state["units"])
+        mode = desired["state"]
+        if mode == "security" and state["manager"] != "apt":
+            raise ConcernError(f"auto_updates: nothing was changed: {_NO_SECURITY}")
+        conflicts = _units.conflicts(state["units"], mode)
         if state["periodic"] is not None:
-            conflicts += _periodic.conflicts(state["periodic"])
-        if state["needrestart"] is not None and desired["needrestart"]:
+            conflicts += _periodic.conflicts(state["periodic"], mode)
+        if state["needrestart"] is not None:
             conflicts += _needrestart.conflicts(state["needrestart"])
         if conflicts:
             raise ConcernError("auto_updates: nothing was changed: " + "; ".join(conflicts), conflicts=conflicts)
 
-    def _disable(self, host, desired, state):
+    def _establish(self, host, desired, state):
+        mode, units, excluded = desired["state"], state["units"], desired["excluded_packages"]
         _record.remember(host, state)
+        # The exclusion comes before what it restrains.
         if state["periodic"] is not None:
-            _periodic.write(host)
-        if state["needrestart"] is not None and desired["needrestart"]:
+            _periodic.write(host, mode, excluded)
+        if state["needrestart"] is not None:
             _needrestart.write(host, desired["needrestart_protected"])
-        masked = _units.mask(host, state["units"])
-        _units.stop(host, _units.active_timers(state["units"]))
+        linked = _units.link(host, units, mode)
+        _units.stop(host, _units.active_timers(units, mode))
         # No new update can start now; one that runs is waited for, never stopped: half a dpkg run breaks the host.
         _apt.wait_until_free(
             host,
@@ -118,22 +156,44 @@ class AutoUpdates(Concern):
             "auto_updates_wait_timeout",
             lambda: _units.running_updates(host, state["manager"]),
         )
-        _units.stop(host, _units.idle_services(state["units"]))
-        if masked:
-            _units.reload(host)
+        _units.stop(host, _units.idle_services(units, mode))
+        if mode == "security":
+            _unattended.install(host, state["unattended"])
+        if not linked or _units.reload(host):
+            _units.start(host, _units.to_start(units, mode))
         if state["snap"] is not None:
             _snap.hold(host, state["snap"])
         if state["periodic"] is not None:
-            _periodic.prove(host)
+            self._proof(host, mode, excluded)
 
-    def _restore(self, host, desired, state):
+    def _restore(self, host, state):
         record = state["record"]
         if state["periodic"] is not None:
             _periodic.remove(host)
-        if state["needrestart"] is not None and desired["needrestart"]:
+        if state["needrestart"] is not None:
             _needrestart.remove(host)
-        if _units.unmask(host, state["units"], record) and _units.reload(host):
-            _units.start(host, record["stopped"])
+        if not _units.relink(host, state["units"], record) or _units.reload(host):
+            _units.restart(host, state["units"], record)
         if state["snap"] is not None:
             _snap.restore(host, state["snap"], record)
         _record.forget(host)
+
+    @staticmethod
+    def _proof(host, mode, excluded):
+        """What apt, and in the mode ``security`` unattended-upgrade, say: list of sentences."""
+        said = [_periodic.prove(host, mode, excluded)]
+        if mode == "security":
+            said.append(_unattended.prove(host, excluded))
+        return said
+
+    def prove(self, host, desired):
+        """Ask apt itself for its settings, and unattended-upgrade for what it would do."""
+        if desired["state"] == "restored" or _packages.manager(host) != "apt":
+            return []
+        try:
+            said = self._proof(host, desired["state"], desired["excluded_packages"])
+        except ConcernError as error:
+            result = "fail" if "proof" in error.details else "not_measured"
+            remedy = "Run the auto_updates role; it names a file that is in its way."
+            return [_verify.check("auto_updates_proof", result, str(error), remedy)]
+        return [_verify.check("auto_updates_proof", "pass", "; ".join(said))]

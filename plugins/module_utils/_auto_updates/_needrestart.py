@@ -41,17 +41,18 @@ def read(host):
     return {"file": host.read_text(PATH), "mode": mode}
 
 
-def assess(state, off, protected, difference):
-    if not off:
-        if state["file"] is not None:
-            difference.add(PATH, "present", "absent", "it overrides the distribution's settings", f"Remove {PATH}")
-        return
+def assess(state, protected, difference):
     if state["file"] != content(protected):
         before = "absent" if state["file"] is None else "different"
         difference.add(PATH, before, "present", "needrestart would ask, or restart daemons under jobs", f"Write {PATH}")
     elif state["mode"]["value"] != "l":
         why = "set by {}, which is read later than ours".format(state["mode"]["source"])
         difference.add("needrestart mode", state["mode"]["value"], "l", why, "Set needrestart to list only")
+
+
+def assess_restored(state, difference):
+    if state["file"] is not None:
+        difference.add(PATH, "present", "absent", "it overrides the distribution's settings", f"Remove {PATH}")
 
 
 def conflicts(state):

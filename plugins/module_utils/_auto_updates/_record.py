@@ -1,34 +1,41 @@
 # Copyright (c) 2026, the gpufleet.metal authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What this host had before automatic updates were switched off, so that ``state: default`` restores only that."""
+"""What this host had before us, so that ``state: restored`` puts back exactly that.
+
+It never decides whether updates are off: that is read from the host itself.
+"""
 
 import json
 
 PATH = "/var/lib/gpufleet/auto_updates.json"
-EMPTY: dict = {"masked": [], "stopped": [], "snap_hold": None, "snap_held": False}
 
 
 def read(host):
-    """The record, or an empty one. It never decides whether updates are off: that is read from the host itself."""
+    """``{present: bool, units: {name: what _units.read says}, snap_held: bool, snap_hold: str|None}``."""
+    text = host.read_text(PATH)
+    record = {"present": text is not None, "units": {}, "snap_held": False, "snap_hold": None}
     try:
-        return dict(EMPTY, **json.loads(host.read_text(PATH) or "{}"))
+        return dict(record, **json.loads(text or "{}"))
     except ValueError:
-        return dict(EMPTY)
+        return record
 
 
 def remember(host, state):
-    """Note, before the change, what is about to be masked, stopped and held; what an earlier run noted stays."""
+    """Note, before the change, how each unit and snapd's hold are now; what an earlier run noted stays."""
     old = state["record"]
-    units = state["units"]
-    new = dict(old)
-    new["masked"] = sorted(set(old["masked"]) | {name for name, unit in units.items() if unit["mask"] == "absent"})
-    new["stopped"] = sorted(set(old["stopped"]) | {name for name, unit in units.items() if unit["active"]})
+    new = dict(old, units=dict(state["units"], **old["units"]))
     if state["snap"] is not None and not old["snap_held"] and state["snap"]["hold"] != "forever":
-        new["snap_hold"] = state["snap"]["hold"]
-        new["snap_held"] = True
-    if new != old:
-        host.write(PATH, json.dumps(new, indent=2, sort_keys=True) + "\n")
+        new.update(snap_hold=state["snap"]["hold"], snap_held=True)
+    if new != old or not old["present"]:
+        document = {key: value for key, value in new.items() if key != "present"}
+        host.write(PATH, json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def assess(record, difference):
+    """For ``restored``: the record is the last thing of ours that goes."""
+    if record["present"]:
+        difference.add(PATH, "present", "absent", "it says what was here before this role", f"Remove {PATH}")
 
 
 def forget(host):

@@ -28,10 +28,13 @@ def read(host):
     return {"hold": hold}
 
 
-def assess(state, off, record, difference):
-    if off and state["hold"] != HELD:
+def assess(state, difference):
+    if state["hold"] != HELD:
         difference.add("snap refresh.hold", state["hold"], HELD, "snapd refreshes by itself", "Hold snap refreshes")
-    if not off and state["hold"] == HELD and record["snap_held"]:
+
+
+def assess_restored(state, record, difference):
+    if state["hold"] == HELD and record["snap_held"]:
         difference.add("snap refresh.hold", HELD, record["snap_hold"], "this role had set it", "Release snap refreshes")
 
 

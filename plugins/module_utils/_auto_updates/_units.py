@@ -1,13 +1,18 @@
 # Copyright (c) 2026, the gpufleet.metal authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The systemd units that update packages: masked, so that neither a boot nor a package's scripts start them again."""
+"""The systemd units that change packages: what each must be, and how it was before us.
+
+``disabled`` masks all of them, so that neither a boot nor a package's scripts start them again. ``security`` lets those
+of apt's periodic run work (:data:`PERIODIC`) and masks the rest. They are masked whether or not their package is there.
+"""
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
 
 DIRECTORY = "/etc/systemd/system"
-#: Package manager -> units, timers first. They are masked whether or not their package is there yet.
-UNITS = {
+WANTS = DIRECTORY + "/timers.target.wants"
+#: Package manager -> units of its periodic run, timers first.
+PERIODIC = {
     "apt": (
         "apt-daily.timer",
         "apt-daily-upgrade.timer",
@@ -28,9 +33,23 @@ UNITS = {
         "dnf5-automatic.service",
     ),
 }
+#: Updates that are prepared in a desktop session or fetched for firmware and then installed at a boot: never wanted.
+OTHERS = ("fwupd-refresh.timer", "fwupd-refresh.service", "packagekit-offline-update.service")
 #: This one idles until shutdown: its being active does not mean that an update runs.
 IDLE_SERVICES = ("unattended-upgrades.service",)
 _RUNNING = ("active", "activating", "reloading", "deactivating")
+
+
+def names(manager):
+    """All units that this concern looks at on such a host."""
+    return PERIODIC[manager] + OTHERS if manager in PERIODIC else ()
+
+
+def wanted(name, mode):
+    """What a unit must be in ``mode``: ``masked``, ``on`` (a timer: enabled and active) or ``free`` (not masked)."""
+    if mode == "security" and name not in OTHERS:
+        return "on" if name.endswith(".timer") else "free"
+    return "masked"
 
 
 def _path(unit):
@@ -38,10 +57,16 @@ def _path(unit):
 
 
 def read(host, manager):
-    """unit -> ``{mask: masked|absent|file|link, active: bool|None}`` (None: no systemd runs here)."""
-    units = UNITS.get(manager, ())
-    states = _active_states(host, units)
-    return {unit: {"mask": _mask(host, _path(unit)), "active": states.get(unit)} for unit in units}
+    """unit -> ``{mask: masked|absent|file|link, enabled: bool, active: bool|None}`` (None: no systemd runs here)."""
+    states = _active_states(host, names(manager))
+    return {
+        unit: {
+            "mask": _mask(host, _path(unit)),
+            "enabled": host.readlink(WANTS + "/" + unit) is not None,
+            "active": states.get(unit),
+        }
+        for unit in names(manager)
+    }
 
 
 def _mask(host, path):
@@ -70,13 +95,32 @@ def _active_states(host, units):
     return states
 
 
-def assess(units, off, record, difference):
+def assess(units, mode, reloads, difference):
+    """Add what keeps the units from being what ``mode`` wants.
+
+    :param reloads: whether systemd may be told to reload its units now (:func:`may_reload`).
+    """
     for name, unit in units.items():
-        if off and (unit["mask"] != "masked" or unit["active"]):
+        want = wanted(name, mode)
+        if want == "masked" and (unit["mask"] != "masked" or unit["active"]):
             why = "it is running now" if unit["active"] else "it can start package updates"
             difference.add(name, _words(unit), "masked, inactive", why, _action(name, unit))
-        if not off and unit["mask"] == "masked" and name in record["masked"]:
-            difference.add(name, "masked", "not masked", "this role had masked it", f"Unmask {name}")
+        elif want != "masked" and unit["mask"] == "masked":
+            difference.add(name, _words(unit), "not masked", "security updates need it", f"Unmask {name}")
+        elif want == "on" and not unit["enabled"]:
+            difference.add(name, "disabled", "enabled", "security updates need it", f"Enable and start {name}")
+        elif want == "on" and unit["active"] is False and reloads:
+            difference.add(name, "inactive", "active", "security updates need it", f"Start {name}")
+        elif want == "on" and unit["active"] is False:
+            difference.add_pending(name, "the timer starts with the next boot: a reload takes GPUs from containers")
+
+
+def assess_restored(units, record, difference):
+    for name, before in sorted(record["units"].items()):
+        now = units.get(name, before)
+        if (now["mask"], now["enabled"]) != (before["mask"], before["enabled"]):
+            action = f"Put {name} back as it was"
+            difference.add(name, _words(now), _words(before), "so it was before this role", action)
 
 
 def _words(unit):
@@ -91,71 +135,128 @@ def _action(name, unit):
     return "{} {}".format(" and ".join(verbs).capitalize(), name)
 
 
-def conflicts(units):
+def conflicts(units, mode):
+    """Messages about what somebody else put where a mask must be. Where none must be, it may stay: it is their unit."""
     return [
         "{} is a {} of somebody else's: move it away, so that the unit can be masked".format(_path(name), unit["mask"])
         for name, unit in units.items()
-        if unit["mask"] in ("file", "link")
+        if unit["mask"] in ("file", "link") and wanted(name, mode) == "masked"
     ]
 
 
-def active_timers(units):
-    return [name for name, unit in units.items() if unit["active"] and name.endswith(".timer")]
+def active_timers(units, mode):
+    """Timers that run and must not."""
+    return [
+        name
+        for name, unit in units.items()
+        if unit["active"] and name.endswith(".timer") and wanted(name, mode) == "masked"
+    ]
 
 
-def idle_services(units):
+def idle_services(units, mode):
     """Active services that may be stopped. One that does its work is never stopped: it ends by itself."""
-    return [name for name, unit in units.items() if unit["active"] and name in IDLE_SERVICES]
+    return [
+        name
+        for name, unit in units.items()
+        if unit["active"] and name in IDLE_SERVICES and wanted(name, mode) == "masked"
+    ]
 
 
 def running_updates(host, manager):
     """Reasons to wait: the update services that do their work at this moment."""
-    services = [unit for unit in UNITS.get(manager, ()) if unit.endswith(".service") and unit not in IDLE_SERVICES]
+    services = [unit for unit in names(manager) if unit.endswith(".service") and unit not in IDLE_SERVICES]
     return [f"{unit} is running" for unit, running in _active_states(host, services).items() if running]
 
 
-def mask(host, units):
-    """Write the links that are missing; True when there was one."""
-    missing = [name for name, unit in units.items() if unit["mask"] == "absent"]
-    for name in missing:
-        host.symlink("/dev/null", _path(name))
-    return bool(missing)
+def link(host, units, mode):
+    """Write and remove links until masks and enabled timers are what ``mode`` wants; True when one was changed."""
+    changed = False
+    for name, unit in units.items():
+        want = wanted(name, mode)
+        if want == "masked" and unit["mask"] == "absent":
+            host.symlink("/dev/null", _path(name))
+            changed = True
+        if want != "masked" and unit["mask"] == "masked":
+            host.remove(_path(name))
+            changed = True
+        if want == "on" and not unit["enabled"]:
+            _enable(host, name)
+            changed = True
+    return changed
 
 
-def unmask(host, units, record):
-    """Remove our links, and only ours; True when there was one."""
-    ours = [name for name, unit in units.items() if unit["mask"] == "masked" and name in record["masked"]]
-    for name in ours:
-        host.remove(_path(name))
-    return bool(ours)
+def _enable(host, name):
+    """By hand: ``systemctl enable`` would reload systemd, which is not always harmless (see :func:`may_reload`)."""
+    host.symlink(_unit_file(host, name) or f"/lib/systemd/system/{name}", WANTS + "/" + name)
 
 
-def stop(host, names):
-    if names:
-        _systemctl(host, ["stop"] + names, timeout=120)
+def _unit_file(host, name):
+    for directory in ("/lib/systemd/system", "/usr/lib/systemd/system"):
+        if host.exists(f"{directory}/{name}"):
+            return f"{directory}/{name}"
+    return None
 
 
-def start(host, names):
-    """Start the timers and services that ran before; those whose package has gone are not ours to miss."""
-    present = [
-        name
-        for name in names
-        if any(host.exists(f"{directory}/{name}") for directory in ("/lib/systemd/system", "/usr/lib/systemd/system"))
-    ]
-    if present:
-        _systemctl(host, ["start"] + present, timeout=120)
+def relink(host, units, record):
+    """Put masks and links back as the record has them; True when one was changed."""
+    changed = False
+    for name, before in record["units"].items():
+        now = units.get(name, before)
+        if (before["mask"], now["mask"]) == ("absent", "masked"):
+            host.remove(_path(name))
+        elif (before["mask"], now["mask"]) == ("masked", "absent"):
+            host.symlink("/dev/null", _path(name))
+        if before["enabled"] and not now["enabled"]:
+            _enable(host, name)
+        elif now["enabled"] and not before["enabled"]:
+            host.remove(WANTS + "/" + name)
+        changed = changed or (before["mask"], before["enabled"]) != (now["mask"], now["enabled"])
+    return changed
 
 
-def reload(host):
-    """Tell systemd about the links; True when it was told.
+def to_start(units, mode):
+    """Timers that must run and do not."""
+    return [name for name, unit in units.items() if unit["active"] is False and wanted(name, mode) == "on"]
 
-    A daemon-reload takes the GPUs from running containers when the NVIDIA nodes have no link in /dev/char (systemd
-    then writes the device cgroup anew without them). On such a host it is left to the next boot: what
-    matters is off already, because the timers are stopped and the links are on disk.
+
+def restart(host, units, record):
+    """Start what ran before us and stop what did not; one whose package has gone is not ours to miss."""
+    for name, before in sorted(record["units"].items()):
+        active = units.get(name, before)["active"]
+        if not (name.endswith(".timer") or name in IDLE_SERVICES) or active == before["active"]:
+            continue
+        if active:
+            stop(host, [name])
+        elif _unit_file(host, name):
+            start(host, [name])
+
+
+def stop(host, units):
+    if units:
+        _systemctl(host, ["stop"] + units, timeout=120)
+
+
+def start(host, units):
+    if units:
+        _systemctl(host, ["start"] + units, timeout=120)
+
+
+def may_reload(host):
+    """Whether a daemon-reload is possible and harmless.
+
+    It takes the GPUs from running containers when the NVIDIA nodes have no link in /dev/char (systemd then writes the
+    device cgroup anew without them). On such a host it is left to the next boot: what matters is off already, because
+    the timers are stopped and the links are on disk.
     """
     if not host.exists("/run/systemd/system"):
         return False
-    if host.exists("/sys/module/nvidia") and host.exists("/dev/nvidiactl") and not host.exists("/dev/char/195:255"):
+    unsafe = host.exists("/sys/module/nvidia") and host.exists("/dev/nvidiactl")
+    return host.exists("/dev/char/195:255") or not unsafe
+
+
+def reload(host):
+    """Tell systemd about the links; True when it was told."""
+    if not may_reload(host):
         return False
     _systemctl(host, ["daemon-reload"], timeout=90)
     return True

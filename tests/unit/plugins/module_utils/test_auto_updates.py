@@ -15,16 +15,23 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates impor
     _needrestart,
     _periodic,
     _record,
+    _unattended,
     _units,
 )
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError, InvalidDesired, validated
+from ansible_collections.gpufleet.metal.plugins.module_utils._host import run_command
 from tests.unit.hosts import Dir, Link
 
 CONCERN = AutoUpdates()
 PARTS = "/etc/apt/apt.conf.d/"
 UNITS = "/etc/systemd/system/"
-APT_UNITS = _units.UNITS["apt"]
-APT_SERVICES = ("apt-daily.service", "apt-daily-upgrade.service")
+APT_UNITS = _units.names("apt")
+APT_SERVICES = (
+    "apt-daily.service",
+    "apt-daily-upgrade.service",
+    "fwupd-refresh.service",
+    "packagekit-offline-update.service",
+)
 RELOAD = ("systemctl", "daemon-reload")
 DEBIAN = {
     "/var/lib/dpkg/status": "Package: apt\nStatus: install ok installed\nVersion: 2.6.1\nArchitecture: amd64\n",
@@ -116,7 +123,7 @@ def test_E12_ours_is_read_last_and_wins_over_every_other_file(make_host):
     converge(host)
     assert {path: host.tree(PARTS)[path] for path in before} == before
     effective = _apt.effective_config(host)
-    assert {key: effective[key.lower()][0] for key in _periodic.OFF} == _periodic.OFF
+    assert {key: effective[key.lower()][0] for key in _periodic.SETTINGS["disabled"]} == _periodic.SETTINGS["disabled"]
 
 
 @pytest.mark.parametrize("name", ["/etc/apt/apt.conf", PARTS + "zz-local", PARTS + "99zzz"])
@@ -130,7 +137,7 @@ def test_E12_a_file_read_after_ours_is_named_and_nothing_is_changed(make_host, n
 
 def test_E12_what_apt_itself_says_decides(make_host):
     host = debian(make_host, commands={("apt-config", "dump"): (0, 'APT::Periodic::Enable "1";\n')})
-    with pytest.raises(ConcernError, match="apt-config still reports as not off: APT::Periodic::Enable"):
+    with pytest.raises(ConcernError, match="apt-config still reports another value of: APT::Periodic::Enable"):
         converge(host)
 
 
@@ -236,7 +243,10 @@ def test_I1_no_reload_where_it_would_take_gpus_from_containers(make_host, links,
 UNDO = {
     **{unit: (lambda host, unit=unit: host.remove(UNITS + unit), unit) for unit in APT_UNITS},
     "apt file removed": (lambda host: host.remove(_periodic.PATH), "APT::Periodic::Enable"),
-    "apt file edited": (lambda host: host.write(_periodic.PATH, _periodic.CONTENT + 'X "1";\n'), _periodic.PATH),
+    "apt file edited": (
+        lambda host: host.write(_periodic.PATH, _periodic.content("disabled") + 'X "1";\n'),
+        _periodic.PATH,
+    ),
     "needrestart removed": (lambda host: host.remove(_needrestart.PATH), _needrestart.PATH),
     "needrestart edited": (lambda host: host.write(_needrestart.PATH, "$nrconf{restart} = 'a';\n"), _needrestart.PATH),
 }
@@ -260,7 +270,7 @@ def test_a_timer_started_by_hand_is_named_and_stopped(make_host):
     converge(host)
 
 
-def test_default_takes_back_what_was_ours_and_only_that(make_host):
+def test_restored_takes_back_what_was_ours_and_only_that(make_host):
     host = debian(make_host, {UNITS + "apt-daily-upgrade.timer": Link("/dev/null")}, active=("apt-daily.timer",))
     host.commands.update([(("systemctl", "stop", "apt-daily.timer"), (0, ""))])
     before = {path: entry for path, entry in host.tree().items() if not path.startswith("/run")}
@@ -268,11 +278,11 @@ def test_default_takes_back_what_was_ours_and_only_that(make_host):
     host.commands.update(systemd.commands(systemd.change("stop", ("apt-daily.timer",))))
     host.commands.update([systemd.change("start", ("apt-daily.timer",))])
     converge(host)
-    assert json.loads(host.read_text(_record.PATH))["stopped"] == ["apt-daily.timer"]
-    converge(host, state="default")
+    assert json.loads(host.read_text(_record.PATH))["units"]["apt-daily.timer"]["active"]
+    converge(host, state="restored")
     assert host.tree() == before
     assert systemd.active == {"apt-daily.timer"}
-    assert assess(host, state="default").status == "clean"
+    assert assess(host, state="restored").status == "clean"
 
 
 def test_a_real_unit_file_of_somebody_else_is_not_overwritten(make_host):
@@ -283,7 +293,7 @@ def test_a_real_unit_file_of_somebody_else_is_not_overwritten(make_host):
 
 
 def test_dnf_automatic_is_masked(make_host):
-    units = _units.UNITS["dnf"]
+    units = _units.names("dnf")
     services = tuple(unit for unit in units if unit.endswith(".service"))
     systemd = Systemd({"dnf-automatic.timer"})
     commands = systemd.commands(systemd.change("stop", ("dnf-automatic.timer",)), units=units, services=services)
@@ -291,6 +301,241 @@ def test_dnf_automatic_is_masked(make_host):
     converge(host)
     assert all(host.readlink(UNITS + unit) == "/dev/null" for unit in units)
     assert not host.exists(_periodic.PATH)
+
+
+# -- security updates stay on ----------------------------------------------------------------------------------------
+
+TIMERS = ("apt-daily.timer", "apt-daily-upgrade.timer")
+DRY_RUN = ("unattended-upgrade", "--dry-run", "--debug")
+ENABLED = {f"{_units.WANTS}/{timer}": Link(f"/lib/systemd/system/{timer}") for timer in TIMERS}
+#: Of each kind one name that the lock may hold, and the next one of its kind.
+SET = [
+    "cuda-drivers-580",
+    "libcuda1",
+    "libnvidia-compute-580-server",
+    "libnvidia-container1",
+    "libnvidia-egl-wayland1",
+    "libnvidia-nscq",
+    "linux-generic-hwe-24.04",
+    "linux-headers-amd64",
+    "linux-image-6.1.0-31-amd64",
+    "linux-image-amd64",
+    "linux-modules-nvidia-580-server-6.8.0-60-generic",
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "nvidia-driver-580-open",
+    "nvidia-fabricmanager-580",
+    "nvidia-firmware-580-580.95.05",
+    "nvidia-imex",
+    "nvlsm",
+    "xserver-xorg-video-nvidia-580",
+]
+REST = ["bash", "cuda-toolkit-12-8", "libc6", "linux-base", "linux-libc-dev", "my-nvlsm", "nvlsm-doc", "openssh-server"]
+
+
+def dump(host):
+    """What the real apt-config prints: settings, and the list that is ours."""
+    rc, text = apt_config(host)
+    entries = [line for line in (host.read_text(_periodic.PATH) or "").splitlines() if "Blacklist:: " in line]
+    return (rc, text + "".join(entry + "\n" for entry in entries))
+
+
+def secured(make_host, files=None, upgraded="bash openssh-server"):
+    """A Debian host with unattended-upgrades, whose dry run would upgrade ``upgraded``."""
+    systemd = Systemd(TIMERS)
+    lines = f"Checking: bash\nPackages that will be upgraded: {upgraded}\n"
+    table = systemd.commands(
+        *(systemd.change(verb, TIMERS) for verb in ("stop", "start")),
+        *(systemd.change(verb, (timer,)) for verb in ("stop", "start") for timer in TIMERS),
+        (("apt-config", "dump"), dump),
+        (DRY_RUN, (0, "", lines)),
+    )
+    files = {_unattended.PROGRAM: "", "/lib/systemd/system/apt-daily-upgrade.timer": "", **ENABLED, **(files or {})}
+    host = make_host(dict(DEBIAN, **files), table)
+    host.systemd = systemd
+    return host
+
+
+@pytest.mark.parametrize("name", SET)
+def test_E1_E19_security_updates_leave_the_set_alone_the_next_kernel_too(name):
+    assert _unattended.excludes(name)
+
+
+@pytest.mark.parametrize("name", REST)
+def test_security_updates_go_on_for_everything_else(name):
+    assert not _unattended.excludes(name)
+
+
+def test_every_expression_is_anchored_and_the_operators_names_are_no_expressions():
+    assert all(pattern.startswith("^") and pattern.endswith("$") for pattern in _unattended.blacklist(["libstdc++6"]))
+    assert _unattended.excludes("libstdc++6", ["libstdc++6"])
+    assert not _unattended.excludes("libstdccc6", ["libstdc++6"])
+
+
+def test_E12_security_mode_switches_on_what_others_switched_off_and_never_reboots(make_host):
+    host = secured(make_host, {PARTS + "20auto-upgrades": 'APT::Periodic::Unattended-Upgrade "0";\n'})
+    converge(host, state="security")
+    effective = _apt.effective_config(host)
+    assert {key: effective[key.lower()][0] for key in _periodic.SETTINGS["security"]} == {
+        "APT::Periodic::Enable": "1",
+        "APT::Periodic::Update-Package-Lists": "1",
+        "APT::Periodic::Unattended-Upgrade": "1",
+        "Unattended-Upgrade::InstallOnShutdown": "false",
+        "Unattended-Upgrade::Automatic-Reboot": "false",
+    }
+    assert DRY_RUN in host.calls
+    host.calls.clear()
+    assert not converge(host, state="security").changed
+    assert [call[1] for call in host.calls] == ["show"]
+
+
+def test_E13_security_mode_masks_only_what_installs_by_other_ways(make_host):
+    host = secured(make_host)
+    converge(host, state="security")
+    assert [unit for unit in APT_UNITS if host.readlink(UNITS + unit)] == list(_units.OTHERS)
+    assert host.systemd.active == set(TIMERS)
+
+
+def test_E15_E16_needrestart_and_snap_are_restrained_in_both_modes(make_host):
+    files = {"/var/lib/snapd/state.json": snapd("forever")}
+    host = secured(make_host, files)
+    converge(host, state="security")
+    assert host.exists(_needrestart.PATH)
+    host.put({"/var/lib/snapd/state.json": snapd(None)})
+    assert [item["what"] for item in assess(host, state="security").items] == ["snap refresh.hold"]
+
+
+def test_from_off_to_security_to_off_and_back_to_what_was_there_before_us(make_host):
+    files = {_units.WANTS + "/apt-daily.timer": Link("/usr/lib/systemd/system/apt-daily.timer")}
+    host = secured(make_host, files)
+    os.unlink(host.path(_units.WANTS + "/apt-daily-upgrade.timer"))
+    host.systemd.active = {"apt-daily.timer"}
+    before = {path: entry for path, entry in host.tree().items() if not path.startswith("/run")}
+    converge(host)
+    assert host.systemd.active == set()
+    assert {"apt-daily.timer", "APT::Periodic::Enable"} <= {i["what"] for i in assess(host, state="security").items}
+    converge(host, state="security")
+    assert host.systemd.active == set(TIMERS)
+    converge(host)
+    assert host.systemd.active == set()
+    converge(host, state="security")
+    converge(host, state="restored")
+    assert host.tree() == before
+    assert host.systemd.active == {"apt-daily.timer"}
+    assert assess(host, state="restored").status == "clean"
+
+
+@pytest.mark.parametrize("timer", TIMERS)
+@pytest.mark.parametrize("undo", ["masked", "disabled", "stopped"])
+def test_a_timer_that_security_updates_need_is_named_and_repaired(make_host, timer, undo):
+    host = secured(make_host)
+    converge(host, state="security")
+    if undo == "masked":
+        host.symlink("/dev/null", UNITS + timer)
+    elif undo == "disabled":
+        host.remove(f"{_units.WANTS}/{timer}")
+    else:
+        host.systemd.active.discard(timer)
+    assert [item["what"] for item in assess(host, state="security").items] == [timer]
+    converge(host, state="security")
+
+
+def test_I1_a_timer_that_needs_a_reload_to_start_waits_for_the_boot(make_host):
+    host = secured(make_host, {"/sys/module/nvidia": Dir(), "/dev/nvidiactl": ""})
+    converge(host)
+    wanted = desired(state="security")
+    state, difference = CONCERN.inspect(host, wanted)
+    CONCERN.apply(host, wanted, state, difference)
+    assert RELOAD not in host.calls
+    assert assess(host, state="security").status == "pending"
+
+
+def test_a_dry_run_that_would_touch_the_set_fails(make_host):
+    host = secured(make_host, upgraded="bash linux-image-amd64 nvlsm")
+    with pytest.raises(ConcernError, match="unattended-upgrade would still upgrade linux-image-amd64, nvlsm"):
+        converge(host, state="security")
+    [check] = CONCERN.prove(host, desired(state="security"))
+    assert (check["id"], check["result"]) == ("auto_updates_proof", "fail")
+
+
+def test_the_operators_own_packages_are_excluded_too(make_host):
+    host = secured(make_host, upgraded="openssh-server")
+    converge(host, state="security")
+    with pytest.raises(ConcernError, match="would still upgrade openssh-server"):
+        converge(host, state="security", excluded_packages=["openssh-server"])
+    host.commands[DRY_RUN] = (0, "No packages found that can be upgraded unattended\n")
+    assert CONCERN.prove(host, desired(state="security", excluded_packages=["openssh-server"]))[0]["result"] == "pass"
+
+
+def test_an_exclusion_that_a_later_file_clears_is_caught(make_host):
+    host = secured(make_host)
+    host.commands["apt-config", "dump"] = apt_config  # a later file cleared the list
+    with pytest.raises(ConcernError, match="another value of: Unattended-Upgrade::Package-Blacklist"):
+        converge(host, state="security")
+
+
+def test_unattended_upgrades_is_installed_where_it_is_missing(make_host):
+    host = secured(make_host)
+    os.unlink(host.path(_unattended.PROGRAM))
+    options = ("-y", "--no-remove", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300")
+    host.commands["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"] = (100, "", "E: one repository is away")
+    install = ("apt-get", *options, "install", "unattended-upgrades")
+    host.commands[install] = lambda host: host.put({_unattended.PROGRAM: ""}) or (0, "")
+    assert "unattended-upgrades" in [item["what"] for item in assess(host, state="security").items]
+    converge(host, state="security")
+    os.unlink(host.path(_unattended.PROGRAM))
+    host.commands[install] = (100, "", "E: Unable to locate package unattended-upgrades")
+    with pytest.raises(ConcernError, match=r"Unable to locate .* set auto_updates_state to disabled"):
+        converge(host, state="security")
+
+
+@pytest.mark.skipif(not shutil.which("apt-config"), reason="apt is not installed")
+@pytest.mark.parametrize("mode", ["disabled", "security"])
+def test_E12_the_real_apt_reads_our_file_as_we_meant_it(tmp_path, mode):
+    parts = tmp_path / "apt.conf.d"
+    parts.mkdir()
+    for name in ("02periodic", "10periodic", "20auto-upgrades", "50unattended-upgrades", "52unattended-upgrades-local"):
+        (parts / name).write_text(
+            'APT::Periodic { Enable "7"; Update-Package-Lists "7"; Unattended-Upgrade "7"; };\n'
+            'Unattended-Upgrade { Automatic-Reboot "true"; Package-Blacklist { "mine"; }; };\n'
+        )
+    (parts / os.path.basename(_periodic.PATH)).write_text(_periodic.content(mode, ["libstdc++6"]))
+    (tmp_path / "apt.conf").write_text(f'Dir::Etc::parts "{parts}";\n')
+
+    class Apt:
+        @staticmethod
+        def run(argv, timeout):
+            return run_command(argv, timeout, {"APT_CONFIG": str(tmp_path / "apt.conf")})
+
+    assert _periodic.prove(Apt, mode, ["libstdc++6"]).startswith("apt-config: ")
+    assert '"mine"' in Apt.run(["apt-config", "dump"], 30).out
+    (parts / "zz").write_text('APT::Periodic::Enable "7";\n')
+    with pytest.raises(ConcernError, match="another value of: APT::Periodic::Enable"):
+        _periodic.prove(Apt, mode, ["libstdc++6"])
+
+
+def test_security_mode_is_refused_where_there_is_no_apt(make_host):
+    systemd = Systemd()
+    units = _units.names("dnf")
+    host = make_host({"/usr/bin/dnf": "", "/run/systemd/system": Dir()}, systemd.commands(units=units))
+    before = host.tree()
+    with pytest.raises(ConcernError, match="nothing was changed: auto_updates_state: security is for hosts with apt"):
+        converge(host, state="security")
+    assert host.tree() == before
+
+
+def test_the_check_at_depth_standard_asks_apt_again(make_host):
+    host = debian(make_host)
+    converge(host)
+    assert CONCERN.prove(host, desired())[0]["result"] == "pass"
+    host.commands["apt-config", "dump"] = (0, 'APT::Periodic::Enable "1";\n')
+    assert CONCERN.prove(host, desired())[0]["result"] == "fail"
+    host.commands["apt-config", "dump"] = (127, "", "No such file or directory: 'apt-config'")
+    assert CONCERN.prove(host, desired())[0]["result"] == "not_measured"
+    assert CONCERN.prove(host, desired(state="restored")) == []
+
+
+# -- snap ------------------------------------------------------------------------------------------------------------
 
 
 def snapd(hold):
@@ -312,7 +557,7 @@ def test_snap_refreshes_are_held_and_given_back(make_host, before, back):
     host = debian(make_host, {"/var/lib/snapd/state.json": snapd(before)}, active=(), commands=commands)
     converge(host)
     assert assess(host).status == "clean"
-    converge(host, state="default")
+    converge(host, state="restored")
     assert back in host.calls
 
 
@@ -347,6 +592,7 @@ def test_an_unreadable_file_is_unknown(converged):
     [
         ({"wait_timeout": -1}, "auto_updates_wait_timeout"),
         ({"needrestart_protected": ["docker*"]}, "auto_updates_needrestart_protected"),
+        ({"excluded_packages": ["nvidia*"]}, "auto_updates_excluded_packages"),
         ({"state": "off"}, "auto_updates_state"),
         ({"states": "disabled"}, "auto_updates_states: no such variable"),
     ],
@@ -360,4 +606,4 @@ def test_a_host_whose_package_manager_is_not_known_is_not_said_to_be_off(make_ho
     concern = CONCERN
     _state, difference = concern.inspect(make_host(), validated(concern, {}))
     assert (difference.status, difference.unknown[0]["what"]) == ("unknown", "package manager")
-    assert concern.inspect(make_host(), validated(concern, {"state": "default"}))[1].status == "clean"
+    assert concern.inspect(make_host(), validated(concern, {"state": "restored"}))[1].status == "clean"
