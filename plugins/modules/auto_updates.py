@@ -17,9 +17,9 @@ description:
     it holds whatever C(10periodic), C(20auto-upgrades) and others say, masks the timers and services C(apt-daily),
     C(apt-daily-upgrade) and C(unattended-upgrades), and makes needrestart list instead of restart.
   - With O(state=security) the same file switches apt's periodic run and unattended-upgrades on, excludes the set by
-    anchored expressions in C(Unattended-Upgrade::Package-Blacklist) and forbids reboots; the timers are enabled and
-    run. After a change, C(unattended-upgrade --dry-run) must name no package of the set. Which repositories it takes
-    updates from stays the distribution's and the operator's choice.
+    anchored expressions in C(Unattended-Upgrade::Package-Blacklist) and forbids reboots and removals; the timers are
+    enabled and run. After a change, C(unattended-upgrade --dry-run) must name no package of the set. Which
+    repositories it takes updates from stays the distribution's and the operator's choice.
   - Whatever the mode, updates that are fetched by other ways and installed at a boot stay off. The units of
     PackageKit's offline update and of fwupd's refresh are masked.
   - On hosts with dnf it masks the timers and services of dnf-automatic. On hosts with snapd it holds the refreshes.

@@ -133,6 +133,21 @@ proof:
     result:
       description: What it would touch.
       type: str
+before:
+  description: The versions before the transaction, by package; null for one that was not installed.
+  returned: failure to bring packages to O(versions)
+  type: dict
+  sample: {"nvlsm": "2025.03.1-1"}
+after:
+  description: The versions that are installed now, by package.
+  returned: failure to bring packages to O(versions)
+  type: dict
+  sample: {"nvlsm": "2025.03.1-1"}
+blockers:
+  description: Locked packages that are in the way of the transaction.
+  returned: failure to bring packages to O(versions)
+  type: list
+  elements: str
 conflicts:
   description: Stanzas of others that contradict the lock and that only their owner can move.
   returned: failure because of such stanzas

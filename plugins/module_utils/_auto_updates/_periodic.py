@@ -27,6 +27,10 @@ SETTINGS = {
         "APT::Periodic::Enable": "1",
         "APT::Periodic::Update-Package-Lists": "1",
         "APT::Periodic::Unattended-Upgrade": "1",
+        # By default unattended-upgrades also removes: an old kernel is the one to fall back to.
+        "Unattended-Upgrade::Remove-Unused-Kernel-Packages": "false",
+        "Unattended-Upgrade::Remove-New-Unused-Dependencies": "false",
+        "Unattended-Upgrade::Remove-Unused-Dependencies": "false",
         **_NEVER,
     },
 }

@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import itertools
 import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -83,3 +86,37 @@ def test_E14_the_wait_ends_when_the_lock_is_free(make_host, monkeypatch):
     host = locked_host(make_host, clock=itertools.count(0, 1).__next__)
     monkeypatch.setattr(_apt.time, "sleep", lambda seconds: host.put({"/proc/locks": ""}))
     _apt.wait_until_free(host, 30, "version_lock_wait_timeout")
+
+
+# -- every command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_a_terminal", [False, True])
+def test_E15_M22_no_command_can_ask_and_none_is_translated(tmp_path, monkeypatch, on_a_terminal):
+    """A needrestart that would open a dialogue on a terminal, run by a play that has one."""
+    needrestart = tmp_path / "needrestart"
+    needrestart.write_text(
+        '#!/bin/sh\n[ "$NEEDRESTART_MODE" != l ] && [ "$DEBIAN_FRONTEND" != noninteractive ] && read answer\n'
+        'test -t 0 && read answer\necho "$NEEDRESTART_MODE $DEBIAN_FRONTEND $LC_ALL $LANGUAGE"\n'
+    )
+    needrestart.chmod(0o755)
+    monkeypatch.setenv("LC_ALL", "fr_FR.UTF-8")
+    monkeypatch.setenv("LANGUAGE", "fr")
+    program = (
+        "from ansible_collections.gpufleet.metal.plugins.module_utils._host import Host\n"
+        f"print(Host().run([{str(needrestart)!r}], timeout=5).out.strip())\n"
+    )
+    argv = [sys.executable, "-c", program]
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    if not on_a_terminal:
+        out = subprocess.run(argv, capture_output=True, text=True, check=True, env=environment, timeout=30).stdout
+    else:
+        ours, theirs = pty.openpty()
+        run = subprocess.Popen(
+            argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        assert run.wait(timeout=30) == 0
+        out = os.read(ours, 4096).decode()
+        os.close(ours)
+        os.close(theirs)
+    assert out.strip() == "l noninteractive C C"

@@ -380,6 +380,9 @@ def test_E12_security_mode_switches_on_what_others_switched_off_and_never_reboot
         "APT::Periodic::Enable": "1",
         "APT::Periodic::Update-Package-Lists": "1",
         "APT::Periodic::Unattended-Upgrade": "1",
+        "Unattended-Upgrade::Remove-Unused-Kernel-Packages": "false",
+        "Unattended-Upgrade::Remove-New-Unused-Dependencies": "false",
+        "Unattended-Upgrade::Remove-Unused-Dependencies": "false",
         "Unattended-Upgrade::InstallOnShutdown": "false",
         "Unattended-Upgrade::Automatic-Reboot": "false",
     }
