@@ -536,7 +536,7 @@ def test_N6_an_installation_that_was_cut_off_is_named_and_done_again(movable):
 
 
 @pytest.mark.parametrize("wanted", [TOOLKIT_1_18, {}])
-def test_a_lift_whose_run_was_killed_is_named_and_repaired(movable, monkeypatch, wanted):
+def test_P12_P16_a_lift_whose_run_was_killed_is_named_and_repaired(movable, monkeypatch, wanted):
     host = movable.host
     movable.dies = True
     with monkeypatch.context() as patch:
@@ -565,7 +565,7 @@ def test_a_lift_takes_a_foreign_hold_along_and_gives_it_back(make_host):
     assert held(debian.host) == ["nvidia-container-toolkit"]
 
 
-def test_F_lists_are_refreshed_only_when_they_do_not_know_the_version(movable):
+def test_lists_are_refreshed_only_when_they_do_not_know_the_version(movable):
     converge(movable.host, versions=TOOLKIT_1_18)
     assert not [argv for argv in movable.calls if argv[-1] == "update"]
     movable.offers.clear()
@@ -748,9 +748,9 @@ def test_an_apt_that_does_not_answer_is_not_measured(make_host):
     assert check["result"] == "not_measured" and "apt-cache" in check["evidence"]
 
 
-def test_there_is_no_proof_of_a_lock_that_is_not_wanted_and_none_without_apt(make_host):
+def test_there_is_no_proof_of_a_lock_that_is_not_wanted_and_none_without_a_manager(make_host):
     assert CONCERN.prove(make_host(), desired(state="absent")) == []
-    assert CONCERN.prove(make_host({"/usr/bin/dnf": ""}), desired())[0]["result"] == "not_measured"
+    assert CONCERN.prove(make_host(), desired())[0]["result"] == "not_measured"
 
 
 def test_a_simulated_upgrade_of_other_packages_is_fine(make_host):
@@ -770,9 +770,8 @@ def test_apt_is_never_left_broken(make_host):
 # -- other hosts, bad input ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("files", [{"/usr/bin/dnf": ""}, {}])
-def test_E18_a_host_without_apt_is_refused_before_a_change(make_host, files):
-    host = make_host(files)
+def test_E18_a_host_whose_manager_is_not_known_is_refused_before_a_change(make_host):
+    host = make_host()
     (item,) = assess(host).items
     assert "not supported on" in item["why"]
     with pytest.raises(ConcernError, match="nothing was changed: locks are not supported on"):
@@ -942,6 +941,28 @@ def test_the_real_apt_refuses_a_broken_file_and_it_is_taken_back(apt_host, monke
     with pytest.raises(ConcernError, match="version_lock: 'apt-cache policy"):
         converge(apt_host)
     assert not apt_host.exists(_preferences.PATH)
+
+
+def test_F9_warnings_of_apt_are_no_failure(apt_host):
+    source = apt_host.read_text("/etc/apt/sources.list")
+    apt_host.write("/etc/apt/sources.list", source * 2)
+    apt_host.write("/etc/apt/sources.list.d/skypeforlinux.lis", "nonsense")
+    assert "configured multiple times" in apt_host.run(["apt-get", "update"]).err
+    converge(apt_host)
+    assert simulated(apt_host, "dist-upgrade") == (0, {"bash"})
+
+
+def test_F1_an_apt_that_somebody_else_broke_is_told_and_our_file_is_not_left_behind(apt_host):
+    folder = f"{apt_host.root}/repository"
+    lines = [f"deb [signed-by=/etc/apt/keyrings/{name}.asc] file:{folder} ./\n" for name in ("a", "b")]
+    apt_host.write("/etc/apt/sources.list", "".join(lines))
+    with pytest.raises(ConcernError, match="Conflicting values set for option Signed-By"):
+        converge(apt_host)
+    assert not apt_host.exists(_preferences.PATH)
+
+
+def test_F3_the_name_of_our_file_is_one_that_every_apt_reads():
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", os.path.basename(_preferences.PATH))
 
 
 def test_a_foreign_architecture_is_locked_by_the_real_apt(apt_host):
