@@ -29,19 +29,22 @@ def recover(host, backend):
     return bool(journal)
 
 
-def move(host, backend, versions, locked=()):
+def move(host, backend, versions, locked=(), variable="version_lock_versions"):
     """Install exactly ``versions`` (name -> version) in one transaction, over the locks of these packages only.
 
     :param backend: the host's ``_backend.Backend``; the caller has waited for running package operations.
     :param locked: the rows of the lock, for the error message.
+    :param variable: the public variable that names the versions, for the error message.
     :raises ConcernError: naming what blocks; the versions before and after are in ``details``, the locks are back.
     """
     recover(host, backend)
     names = sorted(versions)
     before = installed(backend, host, names)
-    _refuse_unknown(host, backend, versions)
+    _refuse_unknown(host, backend, versions, variable)
     # Tried before the lift: what cannot work is refused while everything is still in place.
-    _raise_unless(backend.install(host, versions, simulate=True), backend, versions, before, before, locked)
+    trial = backend.install(host, versions, simulate=True)
+    if not trial.ok:
+        raise _failure(trial, backend, versions, before, before, locked, variable)
     lock = backend.read(host)
     _record.update(host, lifted={"versions": versions, "before": before, "lock": lock})
     try:
@@ -51,17 +54,18 @@ def move(host, backend, versions, locked=()):
         host.forget()
         recover(host, backend)
     after = installed(backend, host, names)
-    _raise_unless(result, backend, versions, before, after, locked)
+    if not result.ok:
+        raise _failure(result, backend, versions, before, after, locked, variable)
     if after != versions:
         raise ConcernError(
-            f"version_lock: the transaction ended well, but installed are {_words(after)} instead of"
-            f" {_words(versions)}. The locks are back.",
+            f"{variable}: the transaction ended well, but installed are {_words(after)} instead of {_words(versions)}."
+            " The locks are in force.",
             before=before,
             after=after,
         )
 
 
-def _refuse_unknown(host, backend, versions):
+def _refuse_unknown(host, backend, versions, variable):
     missing = backend.unoffered(host, versions)
     if not missing:
         return
@@ -70,28 +74,26 @@ def _refuse_unknown(host, backend, versions):
     if missing:
         names = _words({name: versions[name] for name in missing})
         raise ConcernError(
-            f"version_lock: nothing was changed: no repository of this host offers {names}. Add the repository,"
-            " or correct version_lock_versions."
+            f"{variable}: nothing was changed: no repository of this host offers {names}. Add the repository, or"
+            " correct the variable."
         )
 
 
-def _raise_unless(result, backend, versions, before, after, locked):
-    """Nothing when the command succeeded; else the error: what apt or dnf said, what is installed, what blocks."""
-    if result.ok:
-        return
+def _failure(result, backend, versions, before, after, locked, variable):
+    """The error for a command that failed: what the package manager said, what is installed, what blocks."""
     others = {row["name"]: row["version"] for row in locked if row["name"] not in versions}
     blockers = {name: others[name] for name in backend.blockers(result, sorted(others))}
     message = [
-        f"version_lock: {_words(versions)} cannot be installed: {result.summary(lines=8)}.",
+        f"{variable}: {_words(versions)} cannot be installed: {result.summary(lines=8)}.",
         "Nothing was changed" if after == before else f"Installed now: {_words(after)}; before: {_words(before)}",
         "and the locks are in force.",
     ]
     if blockers:
         message.append(
-            f"In the way are locked packages: {_words(blockers)}. What belongs together goes into"
-            " version_lock_versions together, so that it moves in one transaction."
+            f"In the way are locked packages: {_words(blockers)}. What belongs together goes into {variable} together,"
+            " so that it moves in one transaction."
         )
-    raise ConcernError(" ".join(message), before=before, after=after, blockers=sorted(blockers))
+    return ConcernError(" ".join(message), before=before, after=after, blockers=sorted(blockers))
 
 
 def _words(versions):
