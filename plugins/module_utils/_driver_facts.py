@@ -40,8 +40,11 @@ _DPKG_INFO = "/var/lib/dpkg/info"
 _DRIVER_FILE = re.compile(
     r"/(libnvidia-ml\.so|libcuda\.so|nvidia-smi$|nvidia\.ko|src/nvidia[^/]*-\d|firmware/nvidia/\d)", re.MULTILINE
 )
-#: Meta-packages own no files, but removing or upgrading them changes the driver.
-_META_PACKAGE = re.compile(r"(cuda-drivers|nvidia-driver|nvidia-headless|nvidia-open)(-|\Z)")
+#: Meta-packages own no files, and prebuilt modules are linked when they are installed: removing or upgrading them
+#: changes the driver all the same.
+_META_PACKAGE = re.compile(
+    r"(cuda-drivers|nvidia-driver|nvidia-headless|nvidia-open|linux-(modules|objects|signatures)-nvidia)(-|\Z)"
+)
 
 
 def read(host):

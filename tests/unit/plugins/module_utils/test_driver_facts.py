@@ -104,6 +104,17 @@ def test_D6_packages_of_a_driver_are_named_and_the_toolkits_are_not(make_host):
     assert found["provenance"] == "packages"
 
 
+def test_D10_prebuilt_modules_are_part_of_the_driver_and_a_kernel_of_that_flavour_is_not(make_host):
+    kernel = "6.8.0-45-generic"
+    prebuilt = {
+        f"linux-modules-nvidia-535-{kernel}": ["/usr/share/doc/linux-modules-nvidia"],
+        f"linux-objects-nvidia-535-{kernel}": [f"/lib/modules/{kernel}/kernel/nvidia-535/bits/nvidia/nv.o"],
+        f"linux-signatures-nvidia-{kernel}": [f"/lib/modules/{kernel}/kernel/nvidia-535/bits/nvidia.ko.sig"],
+    }
+    others = {"linux-modules-6.8.0-1010-nvidia-64k": ["/lib/modules/6.8.0-1010-nvidia-64k/kernel/a.ko"]}
+    assert _driver_facts.read(make_host(dpkg({**prebuilt, **others})))["packages"] == sorted(prebuilt)
+
+
 def test_D6_a_runfile_over_packages_is_mixed(make_host):
     host = make_host({**RUNFILE, **dpkg({"libnvidia-compute-535": [f"{FOLDER}/libnvidia-ml.so.535.98"]})})
     assert _driver_facts.read(host)["provenance"] == "mixed"

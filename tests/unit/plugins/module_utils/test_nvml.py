@@ -169,7 +169,11 @@ def test_M4_a_hang_in_the_start_is_the_reason(read):
 
 
 def test_M4_a_child_that_cannot_be_killed_is_left_behind(read, monkeypatch):
-    monkeypatch.setattr(os, "waitpid", lambda *_arguments: (0, 0))
+    def waitpid(_pid, flags):
+        assert flags == os.WNOHANG, "the parent must never wait for such a child"
+        return 0, 0
+
+    monkeypatch.setattr(os, "waitpid", waitpid)
     found = read("def nvmlInit():\n    time.sleep(60)\n", timeout=1)
     assert "stuck in the driver, a reboot clears it" in found["reason"]
 

@@ -237,6 +237,22 @@ def test_C8_rc_0_without_a_module_is_a_failure_with_both_logs(make_host):
     assert remove in host.calls
 
 
+def test_C8_rc_0_of_dkms_without_a_module_is_a_failure_too(make_host):
+    half = {path: entry for path, entry in trees.on_disk().items() if KERNEL not in path}
+    host = make_host(
+        trees.virgin(),
+        trees.tools()
+        | {
+            INSTALL: does(half),
+            ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", KERNEL): (0, ""),
+            ("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all"): (0, ""),
+        },
+    )
+    with pytest.raises(ConcernError, match=f"ended without an error, but module for {KERNEL}: no module is built"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert ("modprobe", "nvidia") not in host.calls
+
+
 def test_N7_a_failed_first_build_leaves_the_host_as_before(make_host):
     uninstall = ("/usr/bin/nvidia-uninstall", "--silent", "--ui=none")
     log = {
