@@ -248,7 +248,7 @@ def test_C8_rc_0_of_dkms_without_a_module_is_a_failure_too(make_host):
             ("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all"): (0, ""),
         },
     )
-    with pytest.raises(ConcernError, match=f"ended without an error, but module for {KERNEL}: no module is built"):
+    with pytest.raises(ConcernError, match=f"ended without an error, but module for {KERNEL}: DKMS has not"):
         trees.converge(CONCERN, host, trees.desired())
     assert ("modprobe", "nvidia") not in host.calls
 
