@@ -1,9 +1,11 @@
 # Copyright (c) 2026, the gpufleet.metal authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages as the package manager's own database records them, read from its file and never by running a tool."""
+"""Packages as the package manager's own database records them, read from its file."""
 
 import re
+
+from ansible_collections.gpufleet.metal.plugins.module_utils import _rpm
 
 DPKG_STATUS = "/var/lib/dpkg/status"
 _FIELD = re.compile(r"^(Package|Status|Version|Architecture): (.*)$", re.MULTILINE)
@@ -11,19 +13,35 @@ _FIELD = re.compile(r"^(Package|Status|Version|Architecture): (.*)$", re.MULTILI
 
 def manager(host):
     """The package manager that owns this host: ``apt``, ``dnf`` or None."""
-    if host.exists(DPKG_STATUS):
+    status = host.stat(DPKG_STATUS)
+    dnf = any(host.exists("/usr/bin/" + tool) for tool in ("dnf", "dnf5", "yum"))
+    # Either family can have the other's tools installed as packages: dpkg's database is empty then.
+    if status is not None and (status.st_size or not dnf):
         return "apt"
-    return "dnf" if any(host.exists("/usr/bin/" + tool) for tool in ("dnf", "dnf5", "yum")) else None
+    return "dnf" if dnf else None
 
 
 def installed(host):
     """Packages whose files are (at least partly) on the host.
 
-    :returns: ``{name: {version: str, arch: str, status: str, hold: bool}}``. ``status`` is dpkg's third word:
-        ``installed``, or ``unpacked``, ``half-configured`` and the like when an installation was cut off. A foreign
-        architecture's package of the same name is ``name:arch``. Empty on a host without dpkg.
+    :returns: ``{name: {version: str, arch: str, status: str, hold: bool}}``. On apt hosts ``status`` is dpkg's third
+        word: ``installed``, or ``unpacked``, ``half-configured`` and the like when an installation was cut off. A
+        foreign architecture's package of the same name is ``name:arch``. On dnf hosts a package may be there several
+        times (kernels): the last installed has the bare name, the others are ``name:version.arch``; rpm knows no
+        status but ``installed`` and no hold. Empty on a host without either.
     """
-    return host.once("packages", lambda: parse_status(host.read_text(DPKG_STATUS) or ""))
+    return host.once("packages", lambda: _read(host))
+
+
+def _read(host):
+    owner = manager(host)
+    if owner == "apt":
+        return parse_status(host.read_text(DPKG_STATUS) or "")
+    packages: dict = {}
+    for row in _rpm.installed(host) if owner == "dnf" else []:
+        key = "{name}:{version}.{arch}".format(**row) if row["name"] in packages else row["name"]
+        packages[key] = {"version": row["version"], "arch": row["arch"], "status": "installed", "hold": False}
+    return packages
 
 
 def parse_status(text):

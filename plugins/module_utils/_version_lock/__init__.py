@@ -13,9 +13,10 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import _packages, _
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Concern, ConcernError, Difference
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import _candidates, _move, _record
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock._apt import Apt
+from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock._dnf import Dnf
 
 #: What ``_packages.manager`` answers -> the backend.
-BACKENDS = {"apt": Apt()}
+BACKENDS = {"apt": Apt(), "dnf": Dnf()}
 _PACKAGE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_+.-]+$")
 #: A version of dpkg or rpm, written out: no wildcard, no relation.
 _VERSION = re.compile(r"^[0-9A-Za-z][0-9A-Za-z.+~^:_-]*$")
@@ -178,12 +179,12 @@ def locked_set(backend, packages, kernel, extra):
 
 def _moves(locked, desired):
     """Packages of ``version_lock_versions`` that are not wholly at that version: ``[{name, version, before}]``."""
-    whole = {row["name"]: row["version"] for row in locked if not row["broken"]}
+    whole = {(row["name"], row["version"]) for row in locked if not row["broken"]}
     before = {row["name"]: row["version"] for row in locked}
     return [
         {"name": name, "version": version, "before": before.get(name)}
         for name, version in sorted(desired["versions"].items())
-        if whole.get(name) != version
+        if (name, version) not in whole
     ]
 
 

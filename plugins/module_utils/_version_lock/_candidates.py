@@ -4,7 +4,7 @@
 """Which packages belong together with the driver: what is locked when it is there, and what must never come in.
 
 The lock names packages, never patterns: patterns only choose among the packages that are installed. Names are those of
-Debian, of Ubuntu and of NVIDIA's repositories for both.
+Debian, of Ubuntu, of EL and of NVIDIA's repositories for them.
 """
 
 import re
@@ -20,8 +20,8 @@ TOOLKIT = (
 )
 #: Packages that must have the driver's version on machines with NVSwitch or IMEX.
 FABRIC = re.compile(
-    r"nvidia-fabricmanager(-dev)?(-\d+)?|cuda-drivers-fabricmanager(-\d+)?|libnvidia-nscq(-\d+)?"
-    r"|libnvsdm(-dev)?(-\d+)?|nvlsm|nvidia-imex(-\d+)?"
+    r"nvidia-fabric-?manager(-dev(el)?)?(-\d+)?|cuda-drivers-fabricmanager(-\d+)?|libnvidia-nscq(-\d+)?"
+    r"|libnvsdm(-dev(el)?)?(-\d+)?|nvlsm|nvidia-imex(-\d+)?"
 )
 #: Kernel packages, including the meta-packages that pull in the next kernel.
 KERNEL = re.compile(
@@ -41,6 +41,8 @@ DRIVER = re.compile(
     r"|nvidia-(alternative|installer-cleanup|support|suspend-common|modprobe|persistenced).*"
     r"|nvidia-(settings|smi|xconfig|cuda-mps).*"
     r"|nvidia-(compute-utils|utils)-.+|nvidia-(egl|vulkan|vdpau|opencl-icd|libopencl1).*"
+    # what hosts with rpm have besides
+    r"|(a?kmod|dkms)-nvidia(-.+)?|nvidia-(kmod|x11-drv|libXNVCtrl).*|nvidia-driver-(N.+|devel)|xorg-x11-(drv-)?nvidia.*"
 )
 #: What apt is told to refuse, so that none of them comes in: names and a few glob(7) patterns. In every command apt
 #: compares each pattern with every package that it knows (6 patterns: a fifth of a second; 100: four; one regular

@@ -11,7 +11,10 @@ tool=$1 # dnf4 or dnf5
 
 apt-get update -qq
 case $tool in
-dnf4) apt-get install -qq -y --no-install-recommends rpm dnf dnf-plugins-core python3-dnf gpg ;;
+dnf4)
+    apt-get install -qq -y --no-install-recommends rpm dnf dnf-plugins-core python3-dnf gpg
+    rm /etc/dnf/plugins/local.conf /usr/lib/python3/dist-packages/dnf-plugins/local.py # would add a repository
+    ;;
 dnf5) # not in a stable release yet; nothing else is taken from there than what it needs
     suite=sid
     cat >/etc/apt/sources.list.d/$suite.sources <<EOF
@@ -38,5 +41,7 @@ rm -rf /var/lib/dpkg /var/lib/apt /var/cache/apt /etc/apt /etc/needrestart /etc/
     /usr/bin/apt /usr/bin/apt-* /usr/bin/dpkg /usr/bin/dpkg-* /usr/bin/unattended-upgrade* \
     /usr/lib/systemd/system/apt-daily* /usr/lib/systemd/system/unattended-upgrades.service
 
+mkdir -p /etc/rpm
+echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros.lab # where EL has it; Debian's is in the user's home
 rpm --initdb
 rpm --install --nosignature --excludedocs /packages/*.rpm
