@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _nouveau,
     _packages,
     _pci,
+    _version_lock,
 )
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, build, runfile, unload
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
@@ -52,6 +53,7 @@ def read(host, desired, probe=False):
         ],
         "dpkg_updates": [name for name in host.listdir(DPKG_UPDATES) if name.isdigit()],
         "locks": _apt.lock_holders(host),
+        "lock_obstacles": lock_obstacles(host),
         "installers": installers(host) if driver else [],
         "kernel": kernel,
         "targets": targets,
@@ -82,6 +84,12 @@ def in_kernel_drivers(host):
     """Those of nouveau and nova_core that are loaded; None when the host does not show its modules."""
     loaded = {module: _modules.loaded(host, module) for module in _nouveau.MODULES}
     return None if None in loaded.values() else [module for module in loaded if loaded[module]]
+
+
+def lock_obstacles(host):
+    """What keeps this host's package manager from locking versions: list of sentences; None: it has no means at all."""
+    backend = _version_lock.backend_of(host)
+    return backend and [row["why"] for row in backend.conflicts(backend.read(host), [])]
 
 
 def os_release(host):

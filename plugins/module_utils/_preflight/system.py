@@ -104,16 +104,18 @@ def version_lock(facts, desired, options):
     """A lock that cannot be set is found before the driver is installed that it is to protect."""
     if not wanted(desired, "version_lock"):
         return None
-    manager = facts["manager"]
-    if manager == "apt":
-        return finding("version_lock", "pass", "apt can lock versions")
-    return finding(
-        "version_lock",
-        "fail",
-        "the package manager is %s, and versions can be locked with apt only" % (manager or "unknown"),
-        "Set version_lock_state to unmanaged, and keep the kernel and the driver from being updated in another way.",
-        "version_lock_state",
+    manager, obstacles = facts["manager"], facts["lock_obstacles"]
+    unmanaged = (
+        "Set version_lock_state to unmanaged, and keep the kernel and the driver from being updated in another way."
     )
+    if obstacles is None:
+        evidence = "the package manager is %s, and versions can be locked with apt and dnf only" % (
+            manager or "unknown"
+        )
+        return finding("version_lock", "fail", evidence, unmanaged, "version_lock_state")
+    if obstacles:
+        return finding("version_lock", "fail", "; ".join(obstacles), "Do that, then run again.", "version_lock_state")
+    return finding("version_lock", "pass", "%s can lock versions" % manager)
 
 
 CHECKS = [operating_system, architecture, python, readable, package_database, package_lock, version_lock]

@@ -45,6 +45,7 @@ FACTS = {
     "unfinished": [],
     "dpkg_updates": [],
     "locks": [],
+    "lock_obstacles": [],
     "installers": [],
     "kernel": {
         "running": RUNNING,
@@ -523,10 +524,30 @@ def test_C2_needs_are_summed_per_file_system(make_host):
 
 
 @pytest.mark.parametrize(
-    "manager, state, result",
-    [("apt", "present", "pass"), ("dnf", "present", "fail"), (None, "present", "fail"), ("dnf", "unmanaged", None)],
+    "obstacles, state, result, words",
+    [
+        ([], "present", "pass", "apt can lock versions"),
+        (["install python3-dnf-plugin-versionlock"], "present", "fail", "install python3-dnf-plugin-versionlock"),
+        (None, "present", "fail", "with apt and dnf only"),
+        (None, "unmanaged", None, None),
+    ],
 )
-def test_a_lock_that_cannot_be_set_fails_before_the_driver_is_installed(manager, state, result):
-    found = check("version_lock", changed(FACTS, manager=manager), dict(DESIRED, version_lock={"state": state}))
+def test_a_lock_that_cannot_be_set_fails_before_the_driver_is_installed(obstacles, state, result, words):
+    found = check(
+        "version_lock", changed(FACTS, lock_obstacles=obstacles), dict(DESIRED, version_lock={"state": state})
+    )
     assert (found and found["result"]) == result
-    assert found is None or result == "pass" or "version_lock_state to unmanaged" in found["remedy"]
+    assert found is None or words in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    "files, obstacles",
+    [
+        ({}, None),
+        ({"/var/lib/dpkg/status": ""}, []),
+        ({"/usr/bin/dnf5": ""}, []),
+        ({"/usr/bin/dnf": ""}, ["the plugin is not installed: install python3-dnf-plugin-versionlock"]),
+    ],
+)
+def test_what_keeps_a_package_manager_from_locking(make_host, files, obstacles):
+    assert reader.lock_obstacles(make_host(files)) == obstacles
