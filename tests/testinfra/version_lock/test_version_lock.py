@@ -71,7 +71,7 @@ def installed(host):
 
 def locked(host):
     """Installed kernel, toolkit and fabric packages: name -> version."""
-    pattern = r"linux-(image|headers|kbuild|compiler-gcc)-.+|nvidia-container.+|libnvidia-.+|nvidia-fabricmanager|nvlsm"
+    pattern = r"linux-(image|headers|kbuild|compiler-gcc)-.+|(lib)?nvidia-(container|nscq|fabricmanager|imex).*|nvlsm"
     return {name: version for name, version in installed(host).items() if re.fullmatch(pattern, name)}
 
 
@@ -227,6 +227,15 @@ def test_G13_the_toolkit_moves_in_one_transaction_and_is_locked_again(host, role
     again = role(version_lock_versions=wanted)
     assert (again.rc, again.recap["changed"]) == (0, 0)
     assert len(transactions(host)) == before + 1
+
+
+def test_E7_a_package_that_dpkg_does_not_know_yet_is_installed_and_locked(host, role):
+    assert "nvidia-imex" not in installed(host)
+    done = role(version_lock_versions={"nvidia-imex": "580.95.05-1"})
+    assert done.rc == 0, done.output
+    assert installed(host)["nvidia-imex"] == "580.95.05-1"
+    assert "nvidia-imex" in held(host)
+    assert "580.105.08-1 -1" in host.check_output("apt-cache policy nvidia-imex")
 
 
 def test_E4_half_a_toolkit_is_refused_and_the_error_names_what_blocks(host, role):
