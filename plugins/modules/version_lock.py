@@ -15,10 +15,12 @@ description:
     them by name, never by a pattern.
   - A lock is a dpkg hold and a stanza in C(/etc/apt/preferences.d/00-gpufleet-version-lock) that pins the installed
     version above 1000 and refuses every other one.
+  - On hosts with dnf it is an entry for each installed version in dnf's own list of version locks, for which dnf4 needs
+    its plugin versionlock.
   - Where the driver comes from a runfile, packages that would bring a second driver in are refused, too. The
     container toolkit, the fabric manager set and C(cuda-toolkit-X-Y) stay installable.
-  - After a change the lock is proven. apt is asked for its candidates, and a full upgrade and the installation of
-    likely offenders are simulated; none may touch the set.
+  - After a change the lock is proven. apt is asked for its candidates, dnf for the locks that it applies, and a full
+    upgrade and the installation of likely offenders are simulated; none may touch the set.
   - Holds and pins of others stay as they are. A foreign stanza that apt reads before ours and that contradicts it is
     named, and nothing is changed.
 attributes:
@@ -33,8 +35,10 @@ attributes:
     description: A second run changes nothing and runs no tool.
   platform:
     support: full
-    description: Debian and Ubuntu. On a host with dnf the module fails before it changes anything.
-    platforms: debian
+    description:
+      - Debian and Ubuntu; Enterprise Linux and Fedora, with dnf4 (and its plugin versionlock, package
+        C(python3-dnf-plugin-versionlock)) or dnf5.
+    platforms: debian, rhel
 options:
   state:
     description:
