@@ -125,7 +125,7 @@ def wait_until_free(host, seconds, variable, busy=lambda: []):
         if host.clock() >= deadline:
             raise ConcernError(
                 f"A package operation still runs after {seconds} s: {'; '.join(reasons)}. It was left alone, because"
-                " ending it would leave dpkg half-configured. Run again when it has finished, or raise"
+                " ending it would leave packages half-configured. Run again when it has finished, or raise"
                 f" {variable}.",
                 holders=reasons,
             )

@@ -10,7 +10,7 @@ the functions that change the host.
 
 import re
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _packages, _verify
+from ansible_collections.gpufleet.metal.plugins.module_utils import _apt, _dnf, _packages, _verify
 from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates import (
     _needrestart,
     _periodic,
@@ -149,12 +149,12 @@ class AutoUpdates(Concern):
             _needrestart.write(host, desired["needrestart_protected"])
         linked = _units.link(host, units, mode)
         _units.stop(host, _units.active_timers(units, mode))
-        # No new update can start now; one that runs is waited for, never stopped: half a dpkg run breaks the host.
+        # No new update can start now; one that runs is waited for, never stopped: half a transaction breaks the host.
         _apt.wait_until_free(
             host,
             desired["wait_timeout"],
             "auto_updates_wait_timeout",
-            lambda: _units.running_updates(host, state["manager"]),
+            lambda: _units.running_updates(host, state["manager"]) + _dnf.running(host),
         )
         _units.stop(host, _units.idle_services(units, mode))
         if mode == "security":

@@ -9,6 +9,7 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive
 tool=$1 # dnf4 or dnf5
 
+rm -f /etc/apt/apt.conf.d/*needrestart /etc/dpkg/dpkg.cfg.d/needrestart # would look at each package for seconds
 apt-get update -qq
 case $tool in
 dnf4)
@@ -31,9 +32,12 @@ EOF
     ln -s dnf5 /usr/bin/dnf
     ;;
 esac
-# What dnf-automatic's package has on an EL host and Debian's lacks: its timers.
+# What the package of dnf's automatic updates has on an EL host and Debian's lacks: its units, and dnf4's program.
 cp -a /lab-root/. /
-[ "$tool" = dnf5 ] && rm -f /usr/lib/systemd/system/dnf-automatic*
+case $tool in
+dnf4) rm /usr/lib/systemd/system/dnf5-automatic.* ;;
+dnf5) rm /usr/lib/systemd/system/dnf-automatic* /usr/bin/dnf-automatic ;;
+esac
 
 # From here on this is an rpm host: no apt, no dpkg, and none of their automatic updates.
 systemctl disable --quiet apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service

@@ -303,6 +303,16 @@ def test_dnf_automatic_is_masked(make_host):
     assert not host.exists(_periodic.PATH)
 
 
+def test_E14_a_running_dnf_is_waited_for_and_named(make_host):
+    units = _units.names("dnf")
+    services = tuple(unit for unit in units if unit.endswith(".service"))
+    files = {"/usr/bin/dnf": "", "/run/systemd/system": Dir(), "/var/cache/dnf/metadata_lock.pid": "41"}
+    host = make_host({**files, "/proc/41/comm": "dnf\n"}, Systemd(set()).commands(units=units, services=services))
+    with pytest.raises(ConcernError, match=r"dnf \(pid 41\) holds /var/cache/dnf/metadata_lock.pid"):
+        converge(host, wait_timeout=0)
+    assert host.exists("/proc/41/comm")
+
+
 # -- security updates stay on ----------------------------------------------------------------------------------------
 
 TIMERS = ("apt-daily.timer", "apt-daily-upgrade.timer")
