@@ -7,6 +7,9 @@ How the parts divide the work: ``options`` (what may be wanted), ``flavour`` (wh
 ``runfile`` (the file), ``installer`` (running it once), ``build`` (kernels and DKMS), ``unload`` (what holds the
 driver), ``boot`` (units, options, device files), ``journal``, ``installer_log`` and ``undo`` (when something goes
 wrong), ``install`` (the transaction over all of them).
+
+What has to change together with the driver (fabric manager, display manager) is a *member* of the version set:
+``member`` is the interface that the transaction calls, ``members`` the list of those that there are.
 """
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import (
@@ -24,6 +27,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     installer,
     installer_log,
     journal,
+    members,
     options,
     runfile,
     undo,
@@ -35,11 +39,13 @@ FIRMWARE_FOLDERS = ("/lib/firmware/nvidia", "/usr/lib/firmware/nvidia")
 
 class NvidiaDriver(Concern):
     name = "nvidia_driver"
-    options = options.OPTIONS
+    options = dict(options.OPTIONS, **members.options())
 
     def validate(self, desired):
         if self.managed(desired):
             options.validate(desired, self.invalid)
+            for member in members.MEMBERS:
+                member.validate(desired, self.invalid)
 
     def read(self, host, desired):
         """Everything that :meth:`assess` judges; see the code for the keys, the parts for their shapes."""
@@ -83,6 +89,7 @@ class NvidiaDriver(Concern):
                 for name in (record.get("stopped", []) if journal.interrupted(record) else [])
                 if boot.active(host, name + ".service") is False
             ],
+            "members": {member.name: member.read(host, desired) for member in members.MEMBERS} if gpus else {},
             "installer_pid": installer.main_pid(host),
             "installed_by_log": installer_log.finished(host.read_text(installer.LOG)),
         }
@@ -116,6 +123,8 @@ class NvidiaDriver(Concern):
             difference.add(
                 name, "stopped", "running", "an interrupted run had stopped it for the driver", "Start %s again" % name
             )
+        for member in members.MEMBERS:
+            member.assess(difference, state, desired)
         self._assess_loaded(state, desired, difference)
         return difference
 

@@ -1,0 +1,12 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The members of the version set; see :mod:`member` for what one is. To add one, name it here."""
+
+#: In the order in which they are installed and started.
+MEMBERS: tuple = ()
+
+
+def options():
+    """What the members add to the concern's argument spec."""
+    return {name: spec for member in MEMBERS for name, spec in member.options.items()}
