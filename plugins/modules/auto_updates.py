@@ -22,7 +22,9 @@ description:
     repositories it takes updates from stays the distribution's and the operator's choice.
   - Whatever the mode, updates that are fetched by other ways and installed at a boot stay off. The units of
     PackageKit's offline update and of fwupd's refresh are masked.
-  - On hosts with dnf it masks the timers and services of dnf-automatic. On hosts with snapd it holds the refreshes.
+  - On hosts with dnf it masks the timers and services of dnf-automatic. With O(state=security) on hosts with dnf4, only
+    C(dnf-automatic.timer) is left, and a drop-in of its service names a file of ours, which asks for security updates
+    and excludes the set. On hosts with snapd it holds the refreshes.
   - An update that is running is waited for, never stopped.
   - What is true is read from the effective configuration, not from a marker. systemd is told to reload its units only
     when a link was written, and not at all where that would take the GPUs from running containers (NVIDIA device nodes
@@ -46,8 +48,8 @@ options:
   state:
     description:
       - V(disabled) switches automatic updates off.
-      - V(security), on hosts with apt, lets unattended-upgrades go on with everything but the driver set, the container
-        toolkit and the kernel. It is installed where it is missing.
+      - V(security) lets unattended-upgrades (hosts with apt) or dnf-automatic (hosts with dnf4) go on with everything
+        but the driver set, the container toolkit and the kernel. It is installed where missing. Refused with dnf5.
       - V(restored) puts back what was there before this module. Its files go, and each unit is masked, enabled and
         running again as it was.
       - V(unmanaged) does nothing.

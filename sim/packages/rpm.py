@@ -28,9 +28,15 @@ SIGNER = "gpufleet-lab <lab@example.com>"
 
 
 def packages(catalogue: Path = CATALOGUE) -> dict[str, dict[str, Any]]:
-    """Name -> {versions, installed, requires, provides}, defaults filled in."""
+    """Name -> {versions, installed, requires, provides, security}, defaults filled in."""
     document = yaml.safe_load(catalogue.read_text())
-    empty = {"versions": document["default_versions"], "installed": 0, "requires": [], "provides": []}
+    empty = {
+        "versions": document["default_versions"],
+        "installed": 0,
+        "requires": [],
+        "provides": [],
+        "security": False,
+    }
     return {name: {**empty, **row} for name, row in document["packages"].items()}
 
 
@@ -54,6 +60,26 @@ def spec(rows: dict[str, dict[str, Any]], turn: int) -> str:
             lines += [f"{tag}: {value.replace('%{v}', full)}" for value in row[tag.lower()]]
         lines += [f"%description -n {name}", "Empty.", f"%files -n {name}"]
     return "\n".join([*lines, "", "%description", "Not made.", ""])
+
+
+def updateinfo(rows: dict[str, dict[str, Any]]) -> str:
+    """What a distribution says about its updates: which of them mend a security problem."""
+    packages_xml = []
+    for name, row in rows.items():
+        if row["security"]:
+            epoch, _, rest = row["versions"][-1].rpartition(":")
+            version, _, release = rest.partition("-")
+            packages_xml.append(
+                f'<package name="{name}" epoch="{epoch or 0}" version="{version}" release="{release}" arch="x86_64">'
+                f"<filename>{name}-{rest}.x86_64.rpm</filename></package>"
+            )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><updates><update from="lab" status="final" type="security" version="1">'
+        "<id>LAB-1</id><title>An update</title><severity>Important</severity><issued date='2025-06-01 00:00:00'/>"
+        '<pkglist><collection short="lab"><name>lab</name>'
+        + "".join(packages_xml)
+        + "</collection></pkglist></update></updates>\n"
+    )
 
 
 def digest() -> str:
@@ -86,6 +112,8 @@ def _build(rows: dict[str, dict[str, Any]], directory: Path) -> None:
         repository, fresh = top / "out" / "el9", top / "out" / "start"
         shutil.copytree(made, repository)
         call(["createrepo_c", "--quiet", str(repository)], timeout=300)
+        (top / "updateinfo.xml").write_text(updateinfo(rows))
+        call(["modifyrepo_c", "--mdtype=updateinfo", str(top / "updateinfo.xml"), str(repository / "repodata")])
         fresh.mkdir()
         for name, full in start(rows):
             shutil.copy(made / f"{name}-{full.rpartition(':')[2]}.x86_64.rpm", fresh)

@@ -4,7 +4,8 @@
 """The systemd units that change packages: what each must be, and how it was before us.
 
 ``disabled`` masks all of them, so that neither a boot nor a package's scripts start them again. ``security`` lets those
-of apt's periodic run work (:data:`PERIODIC`) and masks the rest. They are masked whether or not their package is there.
+work that can be told what to leave alone (:data:`STAYING`) and masks the rest. They are masked whether or not their
+package is there.
 """
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
@@ -33,6 +34,8 @@ PERIODIC = {
         "dnf5-automatic.service",
     ),
 }
+#: What the mode ``security`` leaves on: apt's periodic run, and of dnf4's timers the one that does what its file says.
+STAYING = PERIODIC["apt"] + ("dnf-automatic.timer", "dnf-automatic.service")
 #: Updates that are prepared in a desktop session or fetched for firmware and then installed at a boot: never wanted.
 OTHERS = ("fwupd-refresh.timer", "fwupd-refresh.service", "packagekit-offline-update.service")
 #: This one idles until shutdown: its being active does not mean that an update runs.
@@ -47,7 +50,7 @@ def names(manager):
 
 def wanted(name, mode):
     """What a unit must be in ``mode``: ``masked``, ``on`` (a timer: enabled and active) or ``free`` (not masked)."""
-    if mode == "security" and name not in OTHERS:
+    if mode == "security" and name in STAYING:
         return "on" if name.endswith(".timer") else "free"
     return "masked"
 
@@ -57,12 +60,15 @@ def _path(unit):
 
 
 def read(host, manager):
-    """unit -> ``{mask: masked|absent|file|link, enabled: bool, active: bool|None}`` (None: no systemd runs here)."""
+    """unit -> ``{mask: masked|absent|file|link, enabled: str|None, active: bool|None}``.
+
+    ``enabled`` is the target of the timer's link, None when there is none; ``active`` is None where no systemd runs.
+    """
     states = _active_states(host, names(manager))
     return {
         unit: {
             "mask": _mask(host, _path(unit)),
-            "enabled": host.readlink(WANTS + "/" + unit) is not None,
+            "enabled": host.readlink(WANTS + "/" + unit),
             "active": states.get(unit),
         }
         for unit in names(manager)
@@ -206,8 +212,8 @@ def relink(host, units, record):
             host.remove(_path(name))
         elif (before["mask"], now["mask"]) == ("masked", "absent"):
             host.symlink("/dev/null", _path(name))
-        if before["enabled"] and not now["enabled"]:
-            _enable(host, name)
+        if before["enabled"] and before["enabled"] != now["enabled"]:
+            host.symlink(before["enabled"], WANTS + "/" + name)
         elif now["enabled"] and not before["enabled"]:
             host.remove(WANTS + "/" + name)
         changed = changed or (before["mask"], before["enabled"]) != (now["mask"], now["enabled"])

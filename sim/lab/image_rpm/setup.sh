@@ -14,7 +14,7 @@ apt-get update -qq
 case $tool in
 dnf4)
     apt-get install -qq -y --no-install-recommends rpm dnf dnf-plugins-core python3-dnf gpg
-    rm /etc/dnf/plugins/local.conf /usr/lib/python3/dist-packages/dnf-plugins/local.py # would add a repository
+    rm /etc/dnf/plugins/local.conf /usr/lib/python3/dist-packages/dnf-plugins/local.py # adds a repository of its own
     ;;
 dnf5) # not in a stable release yet; nothing else is taken from there than what it needs
     suite=sid
@@ -29,6 +29,7 @@ EOF
     printf 'Package: *\nPin: release n=%s\nPin-Priority: 50\n' "$suite" >/etc/apt/preferences.d/$suite
     apt-get update -qq
     apt-get install -qq -y -t $suite --no-install-recommends rpm dnf5 python3-libdnf5 gpg
+    rm /etc/dnf/libdnf5-plugins/local.conf # adds a repository of its own
     ln -s dnf5 /usr/bin/dnf
     ;;
 esac

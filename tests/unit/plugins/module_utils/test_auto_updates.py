@@ -438,6 +438,17 @@ def test_from_off_to_security_to_off_and_back_to_what_was_there_before_us(make_h
     assert assess(host, state="restored").status == "clean"
 
 
+def test_restored_gives_a_timer_the_very_link_that_it_had(make_host):
+    link = _units.WANTS + "/apt-daily.timer"
+    host = secured(make_host, {link: Link("/usr/lib/systemd/system/apt-daily.timer")})
+    converge(host, state="security")
+    host.remove(link)
+    converge(host, state="security")
+    assert host.readlink(link) == "/lib/systemd/system/apt-daily.timer"
+    converge(host, state="restored")
+    assert host.readlink(link) == "/usr/lib/systemd/system/apt-daily.timer"
+
+
 @pytest.mark.parametrize("timer", TIMERS)
 @pytest.mark.parametrize("undo", ["masked", "disabled", "stopped"])
 def test_a_timer_that_security_updates_need_is_named_and_repaired(make_host, timer, undo):
@@ -527,12 +538,12 @@ def test_E12_the_real_apt_reads_our_file_as_we_meant_it(tmp_path, mode):
         _periodic.prove(Apt, mode, ["libstdc++6"])
 
 
-def test_security_mode_is_refused_where_there_is_no_apt(make_host):
+def test_security_mode_is_refused_where_nothing_can_be_told_what_to_leave_alone(make_host):
     systemd = Systemd()
     units = _units.names("dnf")
-    host = make_host({"/usr/bin/dnf": "", "/run/systemd/system": Dir()}, systemd.commands(units=units))
+    host = make_host({"/usr/bin/dnf5": "", "/run/systemd/system": Dir()}, systemd.commands(units=units))
     before = host.tree()
-    with pytest.raises(ConcernError, match="nothing was changed: auto_updates_state: security is for hosts with apt"):
+    with pytest.raises(ConcernError, match="nothing was changed: auto_updates_state: security is for hosts with"):
         converge(host, state="security")
     assert host.tree() == before
 
