@@ -27,6 +27,21 @@ SIGNATURES = (
         "free space on the file systems of nvidia_driver_tmpdir, /usr, /var/lib/dkms and /boot",
     ),
     (
+        "fabric_manager_mismatch",
+        r"fabric manager NVIDIA GPU driver interface version \S+ don't match with driver version"
+        r"|nvidia-nvswitch: Version mismatch, kernel version \S+ user version",
+        "the fabric manager and the driver are of different versions",
+        "install the fabric manager and libnvidia-nscq in the driver's exact version (the nvidia_driver role does), or "
+        "reboot when the wanted driver is installed and not yet loaded",
+    ),
+    (
+        "no_nvswitch",
+        r"NV_WARN_NOTHING_TO_DO",
+        "this machine shows no NVSwitch to the fabric manager",
+        "set nvidia_driver_fabric_manager to auto, which disables it; if there should be NVSwitches, look for them "
+        "with lspci -d 10de::0680",
+    ),
+    (
         "unsigned",
         r"Required key not available|Key was rejected by service|module verification failed|Lockdown: modprobe"
         r"|Loading of module with unavailable key is rejected|not signed by a key that is trusted",
