@@ -147,6 +147,7 @@ def _device(hardware, device, group):
             maximum = {"max_gen": upstream.get("max_gen"), "max_width": upstream.get("max_width")}
             current = {key: device["link"][key] for key in ("gen", "width")}
             port = {"device_id": "0xc030", "vendor": "0x1000", "class": "0x060400", "numa_node": device["numa_node"]}
+            port["acs_control"] = upstream.get("acs_control", 0)
             _attributes(hardware, path, {**port, "pci": bridge, "link": {**maximum, **current}})
     path = path / address
     _attributes(hardware, path, device)
@@ -183,7 +184,7 @@ def _attributes(hardware, path, device):
     )
     for name, value in values.items():
         write(path / name, f"{value}\n")
-    (path / "config").write_bytes(_configuration(number))
+    (path / "config").write_bytes(_configuration(number) + _extended_configuration(device.get("acs_control")))
     link(SYS / "bus/pci/devices" / device["pci"], path)
     link(path / "subsystem", SYS / "bus/pci")
 
@@ -209,6 +210,14 @@ def _configuration(number):
     if not bridge:
         struct.pack_into("<HH", body, 0x2C, number["subsystem_vendor"], number["subsystem_device"])
     return bytes(body)
+
+
+def _extended_configuration(acs_control):
+    """What follows: nothing, or at 0x100 access control services and their control register (PCIe 6.0, 7.7.11)."""
+    if acs_control is None:
+        return b""
+    capability = struct.pack("<HHHH", 0x000D, 0x0001, 0x007F, acs_control)
+    return bytes(0x100 - 64) + capability + bytes(4096 - 0x108)
 
 
 def _cpus(hardware, node):
