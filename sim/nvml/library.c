@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim.h"
 
@@ -17,15 +18,19 @@
 #define FILE_STEM "libnvidia-ml.so."
 
 static atomic_uint initialised;
+/* As with the real library, whoever has initialised it holds the kernel module. */
+static int control_device = -1;
 
 bool library_is_initialised(void)
 {
     return atomic_load(&initialised) > 0;
 }
 
+/* The control tool's word; without it that of the kernel, which has no control tool. */
 const char *loaded_driver(void)
 {
-    return table_get(volatile_state(), "driver.version");
+    const char *version = table_get(volatile_state(), "driver.version");
+    return version == NULL ? kernel_driver() : version;
 }
 
 /* The suffix of this library's own file name says which version it is; LIBRARY_VERSION when it has none. */
@@ -55,7 +60,8 @@ API nvmlInitWithFlags(unsigned flags)
     own_version(version, sizeof version);
     if (strcmp(version, loaded) != 0 || fault_version_mismatch())
         return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
-    atomic_fetch_add(&initialised, 1);
+    if (atomic_fetch_add(&initialised, 1) == 0)
+        control_device = open_control_device();
     return NVML_SUCCESS;
 }
 
@@ -72,8 +78,8 @@ API nvmlInit_v2(void)
 API nvmlShutdown(void)
 {
     nvmlReturn_t result = enter(__func__);
-    if (result == NVML_SUCCESS)
-        atomic_fetch_sub(&initialised, 1);
+    if (result == NVML_SUCCESS && atomic_fetch_sub(&initialised, 1) == 1 && control_device >= 0)
+        close(control_device);
     return result;
 }
 

@@ -47,6 +47,10 @@ unsigned gpu_count(void);
 /* InfoROM-like memory that outlives a reboot. */
 const char *kept_value(unsigned gpu, const char *key);
 const struct table *volatile_state(void);
+/* The version that the kernel module tells, NULL when none is loaded. */
+const char *kernel_driver(void);
+/* A descriptor, -1 when there is no such device. */
+int open_control_device(void);
 bool may_change(void);
 
 /* Exclusive access to the state of all processes, until state_commit. */

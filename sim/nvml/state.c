@@ -18,6 +18,8 @@
 #define VOLATILE VOLATILE_DIRECTORY "/state"
 #define LOCK VOLATILE_DIRECTORY "/lock"
 #define KEPT "/var/lib/gpufleet-sim/state"
+#define KERNEL_VERSION "/proc/driver/nvidia/version"
+#define CONTROL_DEVICE "/dev/nvidiactl"
 
 static _Thread_local struct table machine, present, kept;
 
@@ -51,6 +53,26 @@ const struct table *volatile_state(void)
 {
     table_refresh(&present, under_root(VOLATILE));
     return &present;
+}
+
+/* What a loaded kernel module says of itself: the first word of the form 580.95.05 in its version file. */
+const char *kernel_driver(void)
+{
+    static _Thread_local char line[256];
+    FILE *file = fopen(under_root(KERNEL_VERSION), "re");
+    if (file == NULL)
+        return NULL;
+    const char *read = fgets(line, sizeof line, file);
+    fclose(file);
+    for (char *rest = line, *word = NULL; read != NULL && (word = strtok_r(rest, " \n", &rest)) != NULL;)
+        if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.') != NULL)
+            return word;
+    return NULL;
+}
+
+int open_control_device(void)
+{
+    return open(under_root(CONTROL_DEVICE), O_RDWR | O_CLOEXEC);
 }
 
 static const char *value_in(const struct table *table, unsigned gpu, const char *key)

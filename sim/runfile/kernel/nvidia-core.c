@@ -1,7 +1,11 @@
 // Copyright (c) 2026, the gpufleet.metal authors
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
-/* nvidia: no hardware access. Takes the real module's parameters, shows /proc/driver/nvidia/{version,params}. */
+/*
+ * nvidia: no hardware access. Takes the real module's parameters, binds to the vendor's GPUs, offers the character device
+ * 195 and shows /proc/driver/nvidia/{version,params}. As the real one, it does not load where no GPU is left for it.
+ */
+#include <linux/fs.h>
 #include <linux/pci.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -17,6 +21,8 @@ static const struct pci_device_id nv_pci_table[] = {
     { }
 };
 MODULE_DEVICE_TABLE(pci, nv_pci_table);
+
+#define NV_MAJOR 195
 
 /* X(name, default): numbers, in the order of /proc/driver/nvidia/params. */
 #define NV_NUMBERS(X)                           \
@@ -93,7 +99,35 @@ void nvidia_core_detach(const char *user)
 }
 EXPORT_SYMBOL(nvidia_core_detach);
 
-static int __init nv_init(void)
+static int nv_gpus;
+
+static int nv_probe(struct pci_dev *device, const struct pci_device_id *unused)
+{
+    nv_gpus++;
+    return 0;
+}
+
+static void nv_remove(struct pci_dev *device)
+{
+    nv_gpus--;
+}
+
+static struct pci_driver nv_pci_driver = {
+    .name = "nvidia",
+    .id_table = nv_pci_table,
+    .probe = nv_probe,
+    .remove = nv_remove,
+};
+
+/* Whoever has /dev/nvidia* open holds the module: the owner below counts. */
+static int nv_open(struct inode *inode, struct file *file)
+{
+    return 0;
+}
+
+static const struct file_operations nv_operations = { .owner = THIS_MODULE, .open = nv_open };
+
+static int nv_show(void)
 {
     nv_proc = proc_mkdir("driver/nvidia", NULL);
     if (!nv_proc)
@@ -103,13 +137,41 @@ static int __init nv_init(void)
         proc_remove(nv_proc);
         return -ENOMEM;
     }
+    return 0;
+}
+
+static int __init nv_init(void)
+{
+    int error = register_chrdev(NV_MAJOR, "nvidia", &nv_operations);
+
+    if (error)
+        return error;
+    error = pci_register_driver(&nv_pci_driver);
+    if (error)
+        goto no_driver;
+    error = -ENODEV;
+    if (!nv_gpus) {
+        pr_err("NVRM: No NVIDIA GPU found.\n");
+        goto no_gpu;
+    }
+    error = nv_show();
+    if (error)
+        goto no_gpu;
     pr_info("NVRM: loading %s\n", NV_BANNER);
     return 0;
+
+no_gpu:
+    pci_unregister_driver(&nv_pci_driver);
+no_driver:
+    unregister_chrdev(NV_MAJOR, "nvidia");
+    return error;
 }
 
 static void __exit nv_exit(void)
 {
     proc_remove(nv_proc);
+    pci_unregister_driver(&nv_pci_driver);
+    unregister_chrdev(NV_MAJOR, "nvidia");
 }
 
 module_init(nv_init);
