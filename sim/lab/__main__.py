@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     up = commands.add_parser("up", help="start hosts; without names those of inventories/lab")
-    up.add_argument("hosts", nargs="*", metavar="NAME[=MACHINE]")
+    up.add_argument("hosts", nargs="*", metavar="NAME[=MACHINE[@IMAGE]]")
     up.add_argument("--image", default="debian12", help=f"{', '.join(images.IMAGES)}, or any image of this machine")
     up.add_argument("--inventory", type=Path, metavar="FILE", help="write an inventory of these hosts")
     up.set_defaults(run=_up)

@@ -25,14 +25,15 @@ def default() -> list[Host]:
 
 
 def chosen(words: list[str], image: str, present: dict[str, dict[str, str]]) -> list[Host]:
-    """Hosts from `NAME=MACHINE` words; a bare NAME is one of inventories/lab; no words mean all of those."""
+    """Hosts from `NAME=MACHINE[@IMAGE]` words; a bare NAME is one of inventories/lab; no words mean all of those."""
     known = {host.name: host for host in default()}
     if not words:
         return list(known.values())
     taken = {host.address for host in known.values()} | {row["address"] for row in present.values()}
     hosts = []
     for word in words:
-        name, _, machine = word.partition("=")
+        name, _, kind = word.partition("=")
+        machine, _, own_image = kind.partition("@")
         if not machine and name not in known:
             raise LabError(f"{name} is not in inventories/lab; say which machine it is: {name}=MACHINE")
         if not machine:
@@ -40,7 +41,7 @@ def chosen(words: list[str], image: str, present: dict[str, dict[str, str]]) -> 
             continue
         address = present[name]["address"] if name in present else network.free(taken)
         taken.add(address)
-        hosts.append(Host(name, machine, address, image))
+        hosts.append(Host(name, machine, address, own_image or image))
     return hosts
 
 

@@ -87,6 +87,7 @@ def test_hosts_beyond_the_inventory_get_addresses_of_their_own():
     chosen = inventory.chosen(["one=a30-2", "two=a30-2"], "debian13", {})
     assert [host.address for host in chosen] == [str(network.SUBNET[100]), str(network.SUBNET[101])]
     present = {"two": {"address": "10.213.77.101"}}
+    assert inventory.chosen(["one=a30-2@debian12"], "debian13", {})[0].image == "debian12"
     assert inventory.chosen(["two=a30-2", "one=a30-2"], "debian13", present)[0].address == "10.213.77.101"
 
 

@@ -29,9 +29,9 @@ class Run:
         return {name: int(count) for name, count in counts}
 
 
-@pytest.fixture(scope="session")
-def playbook() -> Callable[..., Run]:
-    """Run one of the collection's playbooks against the scenario's host, as its converge step does."""
+@pytest.fixture
+def playbook(host) -> Callable[..., Run]:
+    """Run one of the collection's playbooks against the test's host, as the scenario's converge step does."""
 
     def run(name: str, *arguments: str) -> Run:
         inventory = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "inventory"
@@ -39,6 +39,8 @@ def playbook() -> Callable[..., Run]:
             Path(sys.executable).parent / "ansible-playbook",
             "-i",
             inventory,
+            "--limit",
+            host.backend.get_hostname(),
             ROOT / "playbooks" / name,
             *arguments,
         ]
