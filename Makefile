@@ -66,6 +66,11 @@ molecule: setup ## every role on throw-away hosts; one of them: make molecule SC
 bench: setup bench-venv ## controller CPU and wall time against a reference role and pyinfra
 	@python -m tests.bench
 
+.PHONY: test-vm
+test-vm: setup ## site.yml on a virtual machine with a real kernel, through power cuts; long without KVM
+	@tools/bootstrap tools/system-packages-vm.txt
+	@tools/test-vm
+
 .PHONY: test-gpu
 test-gpu: ## on a machine with a real NVIDIA GPU: reads only; tests/gpu/wheels.sh brings what it needs
 	@tests/gpu/run.sh -q -m gpu

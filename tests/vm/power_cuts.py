@@ -1,0 +1,80 @@
+# Copyright (c) 2026, the gpufleet.metal authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""python -m tests.vm.power_cuts INVENTORY: run site.yml on the virtual machine, cut its power on the way, three times.
+
+Each run begins where the cut before has left the machine and gets further. Whoever calls this runs site.yml once more,
+and that run must end well.
+"""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.lab.process import say
+from sim.vm import qemu
+
+ROOT = Path(__file__).parents[2]
+#: How long a run may take to get to its point, in seconds.
+DEADLINE = 1800.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A moment of site.yml: `sign` is a command that succeeds on the machine when it has come."""
+
+    name: str
+    sign: str
+
+
+POINTS = (
+    Point("while the first initramfs is rebuilt for the nouveau blacklist", "pgrep -x mkinitramfs"),
+    Point("while the installer builds the modules", "pgrep -x cc1"),
+    Point("after the reboot, before anything is locked", "test -e /sys/module/nvidia"),
+)
+
+
+def main(inventory: Path) -> int:
+    for number, point in enumerate(POINTS, 1):
+        log = ROOT / "build" / "molecule" / f"vm-cut-{number}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as output:
+            playbook = subprocess.Popen(
+                [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, ROOT / "playbooks" / "site.yml"],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            reached = _wait(point, playbook)
+            qemu.cut_power()
+            playbook.wait()
+        if not reached:
+            say(f"site.yml ended with {playbook.returncode} and was never seen {point.name}; see {log}")
+            return 1
+        if playbook.returncode == 0:
+            say(f"site.yml ended well although the power was cut {point.name}; see {log}")
+            return 1
+        say(f"power cut {number}: {point.name}")
+        qemu.start()
+        qemu.write_inventory(inventory / "lab.yml")
+        qemu.wait()
+    return 0
+
+
+def _wait(point: Point, playbook: subprocess.Popen) -> bool:
+    """True when the point has come; False when the run ended before it did, or took too long.
+
+    The machine itself looks out for it, so that the cut comes in the middle and not a login later.
+    """
+    lookout = f"for turn in $(seq 100); do {point.sign} >/dev/null && exit 0; sleep 0.2; done; exit 1"
+    begin = time.monotonic()
+    while playbook.poll() is None and time.monotonic() - begin < DEADLINE:
+        if subprocess.run(qemu.ssh(lookout), capture_output=True, check=False).returncode == 0:
+            return True
+        time.sleep(1)  # no answer: it reboots
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
