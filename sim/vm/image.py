@@ -69,9 +69,7 @@ def _machine_files() -> dict[str, str]:
 def _build(folder: Path) -> None:
     for tool, package in TOOLS.items():
         if shutil.which(tool) is None:
-            raise LabError(
-                f"{tool} is not installed; run `tools/bootstrap tools/system-packages-vm.txt` (or: apt-get install {package})"
-            )
+            raise LabError(f"{tool} is missing; `tools/bootstrap tools/system-packages-vm.txt` installs {package}")
     say(f"building the disks of the virtual machine, {folder.name} (minutes, once)")
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as scratch:
