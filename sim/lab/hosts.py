@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim import machine
-from sim.lab import cache, images, network
+from sim.lab import cache, images, mirror, network
 from sim.lab.process import LabError, call, say
+from sim.packages import apt
 
 LABEL = "gpufleet-lab"
 #: What systemd, sudo, apt and nested containers need; SYS_BOOT lets `systemctl reboot` end this container's processes.
@@ -143,6 +144,11 @@ def _files(host: Host) -> bytes:
         ),
         "etc/ssh/ssh_host_ed25519_key.pub": (host_key.with_suffix(".pub").read_bytes(), 0o644),
     }
+    if (
+        isinstance(images.IMAGES.get(host.image), images.Image)
+        and hardware.get("nvlink", {}).get("topology") == "switch"
+    ):
+        files.update(_vendor_repository())
     for path in [*GUEST.iterdir(), *([control] if control.exists() else [])]:
         if path.is_file():
             files[f"{LIBRARY}/{path.name}"] = (path.read_bytes(), 0o755)
@@ -153,6 +159,16 @@ def _files(host: Host) -> bytes:
             entry.size, entry.mode, entry.mtime = len(content), mode, int(time.time())
             tar.addfile(entry, io.BytesIO(content))
     return archive.getvalue()
+
+
+def _vendor_repository() -> dict[str, tuple[bytes, int]]:
+    """What the owner of a machine with NVSwitches has set up: the repository with the fabric manager."""
+    key = "etc/apt/keyrings/gpufleet-lab-vendor.asc"
+    line = f"deb [signed-by=/{key}] {mirror.URL}/apt fabric main\n"
+    return {
+        key: ((apt.build() / "key.asc").read_bytes(), 0o644),
+        "etc/apt/sources.list.d/gpufleet-lab-vendor.list": (line.encode(), 0o644),
+    }
 
 
 def _public_key(name: str) -> Path:

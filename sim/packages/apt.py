@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the gpufleet.metal authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A signed apt repository of empty packages, made from catalogue.yml with dpkg-deb and gpg.
+"""A signed apt repository of nearly empty packages, made from catalogue.yml with dpkg-deb and gpg.
 
     <directory>/key.asc                      the public key; the private one is thrown away with the build
     <directory>/dists/<suite>/InRelease      one suite each of the catalogue
@@ -27,6 +27,8 @@ from sim.lab import cache
 from sim.lab.process import call, say
 
 CATALOGUE = Path(__file__).with_name("catalogue.yml")
+#: Files of the packages that name one of these folders in the catalogue; @VERSION@ is the upstream version.
+PAYLOAD = Path(__file__).with_name("payload")
 DEFAULT = cache.MIRROR / "apt"
 SIGNER = "gpufleet lab <lab@example.com>"
 
@@ -48,7 +50,8 @@ def control(name: str, version: str, fields: dict[str, Any]) -> str:
 
 def digest() -> str:
     """What the repository is made from."""
-    return hashlib.sha256(CATALOGUE.read_bytes() + Path(__file__).read_bytes()).hexdigest()
+    sources = [CATALOGUE, Path(__file__), *sorted(path for path in PAYLOAD.rglob("*") if path.is_file())]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def build(directory: Path = DEFAULT) -> Path:
@@ -96,6 +99,8 @@ def _package(name: str, version: str, fields: dict[str, Any], directory: Path) -
         for script, body in fields.get("scripts", {}).items():
             (root / "DEBIAN" / script).write_text(f"#!/bin/sh\n{body}\n")
             (root / "DEBIAN" / script).chmod(0o755)
+        if "payload" in fields:
+            _payload(PAYLOAD / fields["payload"], root, version)
         readme = root / "usr" / "share" / "doc" / name / "README"
         readme.parent.mkdir(parents=True)
         readme.write_text(f"{name} {version}: a stand-in, made for tests.\n")
@@ -104,6 +109,15 @@ def _package(name: str, version: str, fields: dict[str, Any], directory: Path) -
     data = archive.read_bytes()
     facts = f"Filename: pool/{archive.name.replace('%', '%25')}\nSize: {len(data)}\n"
     return text + facts + f"SHA256: {hashlib.sha256(data).hexdigest()}\n"
+
+
+def _payload(source: Path, root: Path, version: str) -> None:
+    """Copy the files of a package, programs executable."""
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        target = root / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(path.read_text().replace("@VERSION@", version.rpartition("-")[0]))
+        target.chmod(0o755 if target.parent.name == "bin" else 0o644)
 
 
 def _index(directory: Path, suite: str, row: dict[str, Any], stanzas: Iterable[str]) -> None:

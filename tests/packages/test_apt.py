@@ -9,8 +9,10 @@ import subprocess
 
 import pytest
 
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import version_set
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import _candidates
 from sim.packages import apt
+from sim.runfile.package import KNOWN_VERSIONS
 
 CONFIGURATION = """
 Dir "{root}";
@@ -121,3 +123,19 @@ def test_D8_the_others_bring_none(stable, name):
     rc, installed = stable.simulated(name)
     assert rc == 0
     assert not [package for package in installed if _candidates.is_driver(package)]
+
+
+@pytest.mark.parametrize("version", sorted(KNOWN_VERSIONS))
+def test_J1_every_driver_of_the_lab_finds_its_fabric_manager(repository, tmp_path, version):
+    tools = Apt(tmp_path, repository, ["fabric"])
+    assert tools.run("apt-get", "update", "--error-on=any").returncode == 0
+    names = version_set.names("nvidia-fabricmanager", int(version.split(".")[0]), "apt")
+    offered = tools.run("apt-cache", "madison", *names).stdout
+    assert f"{names[0]} | {version}-1 |" in offered
+
+
+def test_J1_the_fabric_manager_of_another_branch_goes_out_in_the_same_step(repository, tmp_path):
+    tools = Apt(tmp_path, repository, ["fabric"])
+    tools.run("apt-get", "update", "--error-on=any")
+    rc, installed = tools.simulated("nvidia-fabricmanager=580.95.05-1", "nvidia-fabricmanager-570-")
+    assert (rc, installed) == (0, {"nvidia-fabricmanager": "580.95.05-1"})
