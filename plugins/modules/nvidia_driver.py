@@ -23,17 +23,24 @@ description:
     and no module is removed by force.
   - Where only a reboot can load the driver, because nouveau or a driver in use is loaded, everything is prepared and
     RV(reboot_required) is true. The module never reboots.
-  - When the installation fails on a host that had no driver, the host is put back, and the block on nouveau is
-    withdrawn.
+  - When a change fails, the driver that was there before is put back from its kept runfile, with its modules for every
+    kernel, its options and the services that were running; the message tells why the change failed and how the way back
+    went. On a host that had no driver, everything is taken away again, and the block on nouveau is withdrawn.
+  - Each phase is written to a journal on the host before it begins. A run that was cut off is completed, or taken back,
+    by the next one.
   - The runfile must lie at RV(runfile.path) already; the role nvidia_driver brings it there.
   - A run that changes the host also leaves the controller's NVML binding there, so that later checks start faster.
 options:
   state:
     description:
       - V(present) makes the version true.
+      - V(previous) goes back to the last-good set, which is the driver that the last change on this host replaced, with
+        its flavour, its module parameters and what belongs to it. Its runfile is kept on the host, so that nothing is
+        fetched; O(version) and the runfile's checksum are not looked at. A second run changes nothing.
+      - V(absent) removes the driver and every file of this role. A driver of the distribution's packages stays.
       - V(unmanaged) reads and changes nothing.
     type: str
-    choices: [present, unmanaged]
+    choices: [present, previous, absent, unmanaged]
     default: present
   version:
     description:
@@ -88,6 +95,12 @@ options:
         until the reboot.
     type: bool
     default: false
+  wait_for_idle:
+    description:
+      - Seconds to wait for the end of whatever uses the driver that is to be replaced or removed. When they are over,
+        the change is refused and the users are named.
+    type: int
+    default: 0
 attributes:
   check_mode:
     support: full
@@ -112,6 +125,10 @@ EXAMPLES = r"""
     module_parameters:
       NVreg_EnableStreamMemOPs: 1
   register: driver
+
+- name: Go back to the driver that the last change replaced
+  gpufleet.metal.nvidia_driver:
+    state: previous
 
 - name: Say whether the host waits for a reboot
   ansible.builtin.debug:
@@ -144,39 +161,39 @@ outcome:
   description:
     - V(managed); V(no_gpu) on a host without an NVIDIA GPU; V(passthrough) when all GPUs are bound to vfio-pci. On the
       latter two nothing is installed and no service is started.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: str
   sample: managed
 gpu_count:
   description: Number of GPUs on the PCI bus, without those bound to vfio-pci.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: int
 installed_version:
   description: Version of the user-space libraries, null when there are none.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: str
 loaded_version:
   description: Version of the loaded kernel module.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: str
 missing_packages:
   description: Packages that the module build needs and that are not installed.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: list
   elements: str
   sample: ["dkms", "linux-headers-6.1.0-28-amd64"]
 package_manager:
   description: The host's package manager, V(apt) or V(dnf), or null.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: str
 refusals:
   description: Reasons why the installation would be refused, each with its remedy.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: list
   elements: str
 runfile:
   description: The runfile of the wanted version on this host.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: dict
   contains:
     name:
@@ -194,8 +211,12 @@ runfile:
       type: str
 runfile_due:
   description: True when the runfile on the host is missing or has another sha256.
-  returned: when O(state=present)
+  returned: when O(state) is not V(unmanaged)
   type: bool
+way_back:
+  description: Version of the last-good set, to which O(state=previous) goes back; null when none is recorded.
+  returned: when O(state) is not V(unmanaged)
+  type: str
 cause:
   description: Key of the known signature that was found in the logs of a failed installation, or null.
   returned: when the installation failed

@@ -3,10 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The NVIDIA driver from the vendor's runfile: on disk for every kernel that may boot, loaded, ready after each boot.
 
-How the parts divide the work: ``options`` (what may be wanted), ``flavour`` (which modules, which installer options),
-``runfile`` (the file), ``installer`` (running it once), ``build`` (kernels and DKMS), ``unload`` (what holds the
-driver), ``boot`` (units, options, device files), ``journal``, ``installer_log`` and ``undo`` (when something goes
-wrong), ``install`` (the transaction over all of them).
+How the parts divide the work. What is wanted: ``options`` (what may be), ``flavour`` (which modules, which installer
+options), ``judge`` (what is lacking, what speaks against beginning). The parts of the host: ``runfile``, ``installer``
+(running it once), ``build`` (kernels and DKMS), ``unload`` (what holds the driver), ``boot`` (units, options, device
+files), ``traces`` (what old versions leave), ``installer_log``.
+
+The transaction: ``install`` begins and ends it; ``steps`` is the way to one driver, taken forward and back alike;
+``journal`` is its record; ``last_good`` the set to go back to; ``undo`` decides which way back there is; ``remove`` is
+``state: absent``.
 
 What has to change together with the driver (fabric manager, display manager) is a *member* of the version set:
 ``member`` is the interface that the transaction calls, ``members`` the list of those that there are.
@@ -27,18 +31,22 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     installer,
     installer_log,
     journal,
+    judge,
+    last_good,
     members,
     options,
+    remove,
     runfile,
-    undo,
+    steps,
+    traces,
     unload,
 )
-
-FIRMWARE_FOLDERS = ("/lib/firmware/nvidia", "/usr/lib/firmware/nvidia")
 
 
 class NvidiaDriver(Concern):
     name = "nvidia_driver"
+    #: The one difference that only the end of a run settles.
+    TRANSACTION = "transaction"
     options = dict(options.OPTIONS, **members.options())
 
     def validate(self, desired):
@@ -56,48 +64,62 @@ class NvidiaDriver(Concern):
         driver = _driver_facts.read(host)
         arch = runfile.architecture(host)
         record = journal.read(host)
-        filename = runfile.name(desired["version"], arch or "unknown")
+        wanted = last_good.resolve(host, desired) if desired["state"] != "absent" else None
+        asked = wanted or desired
+        filename = runfile.name(asked["version"], arch or "unknown")
         path = "%s/%s" % (runfile.DIRECTORY, filename)
         return {
+            "wanted": wanted,
+            "way_back": (last_good.read(host) or {}).get("version"),
             "gpus": gpus,
             "passthrough": len(every_gpu) - len(gpus),
             "architecture": arch,
             "kernel": kernel,
             "targets": targets,
             "driver": driver,
-            "rival": next((name for name in undo.RIVALS if _modules.loaded(host, name)), None),
-            "users": unload.read(host),
-            "firmware": sorted(
-                {name for folder in FIRMWARE_FOLDERS for name in host.listdir(folder) if name[:1].isdigit()}
-            ),
-            "source": host.exists(build.source(desired["version"])),
+            "flavours": {release: build.flavour_on_disk(host, release) for release in targets},
+            "rival": next((name for name in steps.RIVALS if _modules.loaded(host, name)), None),
+            "users": unload.read(host, members.unit_of(desired)),
+            "firmware": traces.firmware(host),
+            "traces": traces.read(host),
+            "source": host.exists(build.source(asked["version"])),
             "missing_packages": build.missing_packages(host, kernel, targets, desired["ignore_compiler_mismatch"])
-            if gpus
+            if gpus and wanted
             else [],
             "runfile": {
                 "name": filename,
                 "path": path,
                 "sha256": runfile.sha256(host, path),
-                "expected_sha256": runfile.expected_sha256(host, desired, filename),
+                "expected_sha256": runfile.expected_sha256(host, asked, filename),
             },
             "package_manager": _packages.manager(host),
-            "stale_images": install.stale_images(host) if driver["library"] else [],
-            "boot": boot.read(host, desired, len(gpus)),
+            "stale_images": steps.stale_images(host) if driver["library"] else [],
+            "carriers": steps.carriers(host),
+            "boot": boot.read(host, asked, len(gpus)),
             "journal": record,
+            "files": remove.read(host) if desired["state"] == "absent" else [],
             "stopped": [
                 name
                 for name in (record.get("stopped", []) if journal.interrupted(record) else [])
                 if boot.active(host, name + ".service") is False
             ],
-            "members": {member.name: member.read(host, desired) for member in members.MEMBERS} if gpus else {},
+            "members": {member.name: member.read(host, asked) for member in members.MEMBERS} if gpus else {},
             "installer_pid": installer.main_pid(host),
             "installed_by_log": installer_log.finished(host.read_text(installer.LOG)),
         }
 
     def assess(self, state, desired):
         difference = Difference()
-        if not state["gpus"]:
-            return difference
+        if desired["state"] == "absent":
+            remove.assess(difference, state)
+        elif state["gpus"] and state["wanted"] is None:
+            difference.add("driver", "present", "the last-good set", last_good.NONE, "Refuse to go back")
+        elif state["gpus"]:
+            self._assess_present(state, state["wanted"], difference)
+        return difference
+
+    def _assess_present(self, state, desired, difference):
+        """``desired`` is the document to make true, whichever state asked for it."""
         for package in state["missing_packages"]:
             difference.add(
                 "package %s" % package,
@@ -107,9 +129,17 @@ class NvidiaDriver(Concern):
                 "Install the package %s" % package,
             )
         self._assess_runfile(state, difference)
-        problems = install.problems(state, desired)
+        problems = judge.problems(state, desired)
         for what, before, why in problems:
             difference.add(what, before or "absent", desired["version"], why, _action(what, desired["version"]))
+        for version, what in judge.left_over(state, desired).items():
+            difference.add(
+                "driver %s" % version,
+                ", ".join(what),
+                "absent",
+                "it is left over",
+                "Remove the rest of driver %s" % version,
+            )
         for image in state["stale_images"]:
             difference.add(
                 image["path"],
@@ -126,7 +156,15 @@ class NvidiaDriver(Concern):
         for member in members.MEMBERS:
             member.assess(difference, state, desired)
         self._assess_loaded(state, desired, difference)
-        return difference
+        phase = journal.interrupted(state["journal"])
+        if phase:
+            difference.add(
+                self.TRANSACTION,
+                "interrupted in %s" % phase,
+                "done",
+                "an earlier run died in the middle of a change",
+                "Complete the change to driver %s, or go back" % desired["version"],
+            )
 
     def returns(self, state, desired):
         """What the role's tasks need to know: packages, the runfile, and in one word how this host stands."""
@@ -137,11 +175,19 @@ class NvidiaDriver(Concern):
             "missing_packages": state["missing_packages"],
             "package_manager": state["package_manager"],
             "runfile": state["runfile"],
-            "runfile_due": bool(state["gpus"]) and _runfile_due(state["runfile"]),
-            "refusals": install.refusals(state, desired) if state["gpus"] else [],
+            "runfile_due": desired["state"] == "present" and bool(state["gpus"]) and _runfile_due(state["runfile"]),
+            "refusals": self._refusals(state, desired),
+            "way_back": state["way_back"],
             "installed_version": (state["driver"]["library"] or {}).get("version"),
             "loaded_version": (state["driver"]["loaded"] or {}).get("version"),
         }
+
+    def _refusals(self, state, desired):
+        if desired["state"] == "absent":
+            return judge.in_use(state, desired)
+        if not state["gpus"]:
+            return []
+        return judge.refusals(state, state["wanted"]) if state["wanted"] else [last_good.NONE]
 
     def _assess_runfile(self, state, difference):
         """The last runfile is kept on the host: it is the way back when a later version does not work."""
@@ -158,10 +204,10 @@ class NvidiaDriver(Concern):
     def _assess_loaded(self, state, desired, difference):
         version = desired["version"]
         loaded = state["driver"]["loaded"]
-        if loaded and loaded["version"] == version:
+        if judge.is_loaded(state, desired):
             self._assess_running(state, desired, difference)
             return
-        reason = install.reason_for_reboot(state)
+        reason = judge.reason_for_reboot(state)
         before = loaded["version"] if loaded else None
         if reason:
             difference.add_pending("loaded driver", "driver %s is loaded at the next boot: %s" % (version, reason))

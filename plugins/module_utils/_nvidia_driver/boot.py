@@ -19,6 +19,8 @@ FOREIGN_UNIT_REMEDY = (
     "Move it away, and this role's own takes its place; or set nvidia_driver_persistence to false, which switches the "
     "daemon off and leaves the file"
 )
+#: Every file that this concern may write.
+FILES = (MODPROBE, MODULES_LOAD, UNIT_FOLDER + "/" + DEVICES_UNIT, PERSISTENCED_FILE)
 USER = "nvidia-persistenced"
 
 #: Minor number of /dev/nvidiactl.
@@ -78,9 +80,20 @@ def wanted_files(desired, gpu_count):
     }
 
 
+def parameters(host):
+    """The module parameters that our file sets, name -> text; {} where it is not there."""
+    words = [line.split() for line in (host.read_text(MODPROBE) or "").splitlines() if line.startswith("options ")]
+    return dict(word.split("=", 1) for line in words for word in line[2:] if "=" in word)
+
+
 def differs(found, wanted):
     """True when the file must be written or removed; a file that is not ours is never removed."""
     return found is not None and found.startswith(MARK) if wanted is None else found != wanted
+
+
+def ours(host, path):
+    """True for a file that this concern has written."""
+    return (host.read_text(path) or "").startswith(MARK)
 
 
 def foreign_unit(host):
@@ -180,7 +193,8 @@ def apply(host, state, desired, gpu_count):
         _must(host, ["systemctl", "disable", "--now", "--no-reload", PERSISTENCED_UNIT])
     units_changed = False
     for path, text in wanted.items():
-        if not differs(boot["files"][path], text):
+        foreign = path == PERSISTENCED_FILE and boot["foreign_unit"]  # met on the way back only: never overwritten
+        if foreign or not differs(boot["files"][path], text):
             continue
         units_changed = units_changed or path.startswith(UNIT_FOLDER)
         if text is None:
@@ -201,12 +215,12 @@ def withdraw(host):
     systemd = host.exists("/run/systemd/system")
     for unit in (PERSISTENCED_UNIT, DEVICES_UNIT):
         path = "%s/%s" % (UNIT_FOLDER, unit)
-        if systemd and enabled(host, unit) and (host.read_text(path) or "").startswith(MARK):
+        if systemd and enabled(host, unit) and ours(host, path):
             answer = host.run(["systemctl", "disable", "--now", "--no-reload", unit], timeout=120, changes=True)
             if not answer.ok:
                 failed.append(answer.summary())
-    for path in (MODPROBE, MODULES_LOAD, UNIT_FOLDER + "/" + DEVICES_UNIT, PERSISTENCED_FILE):
-        if (host.read_text(path) or "").startswith(MARK):
+    for path in FILES:
+        if ours(host, path):
             host.remove(path)
             done.append("%s was removed" % path)
     if done and systemd:

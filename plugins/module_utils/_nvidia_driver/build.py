@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which kernels need the driver's modules, which packages building them needs, and building them by DKMS."""
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _kernel, _packages
+from ansible_collections.gpufleet.metal.plugins.module_utils import _kernel, _modules, _packages
 
 #: Where a distribution may put a program that building needs.
 PROGRAM_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
@@ -108,6 +108,12 @@ def problems(driver, firmware, version, wanted):
     if version not in firmware:
         found.append(("GPU firmware", ", ".join(firmware) or None, "/lib/firmware/nvidia/%s is missing" % version))
     return found
+
+
+def flavour_on_disk(host, release):
+    """``open`` or ``proprietary`` of the module that this kernel would load, by its license; None without one."""
+    license_text = (_modules.info(host, release, "nvidia") or {}).get("license")
+    return None if license_text is None else "proprietary" if license_text == "NVIDIA" else "open"
 
 
 def source(version):

@@ -21,6 +21,10 @@ STOP = 20
 GRACE = STOP + 20
 
 
+class AtWork(ConcernError):
+    """The installer is still at work, beyond this run: nothing may be taken back."""
+
+
 def has_systemd(host):
     return host.exists("/run/systemd/system")
 
@@ -38,7 +42,7 @@ def wait(host, pid, timeout):
     """Wait until that installer ends, at most ``timeout`` seconds."""
     answer = host.run(["tail", "--pid=%d" % pid, "-f", "/dev/null"], timeout=timeout, changes=True)
     if not answer.ok:
-        raise ConcernError(
+        raise AtWork(
             "nvidia_driver: the installer that an earlier run started (pid %d, unit %s) is still running after %d s. "
             "Look at %s; raise nvidia_driver_installer_timeout if it is making progress" % (pid, UNIT, timeout, LOG)
         )
@@ -52,7 +56,7 @@ def run(host, argv, timeout, env):
         command += ["--setenv=%s=%s" % (key, env[key]) for key in sorted(env)]
         answer = host.run(command + ["--"] + argv, timeout=timeout + GRACE, changes=True)
         if not answer.ok and main_pid(host):
-            raise ConcernError(
+            raise AtWork(
                 "nvidia_driver: the installer goes on as unit %s, only waiting for it failed: %s. Nothing was taken "
                 "back. Run the role again: it waits for the installer" % (UNIT, answer.summary())
             )
@@ -61,7 +65,5 @@ def run(host, argv, timeout, env):
     command += ["timeout", "--kill-after=%d" % STOP, str(timeout)]  # the session of its own outlives ours
     answer = host.run(command + argv, timeout=timeout + GRACE, env=env, changes=True)
     if answer.rc == RC_LOCKED:
-        raise ConcernError(
-            "nvidia_driver: another run is installing a driver on this host now. Run the role again later"
-        )
+        raise AtWork("nvidia_driver: another run is installing a driver on this host now. Run the role again later")
     return answer

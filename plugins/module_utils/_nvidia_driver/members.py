@@ -10,3 +10,8 @@ MEMBERS: tuple = ()
 def options():
     """What the members add to the concern's argument spec."""
     return {name: spec for member in MEMBERS for name, spec in member.options.items()}
+
+
+def unit_of(desired):
+    """``unit_of(process)`` over all members, for :func:`unload.read`."""
+    return lambda process: next(filter(None, (member.unit_of(process, desired) for member in MEMBERS)), None)

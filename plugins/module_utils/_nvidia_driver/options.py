@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import _driver_vers
 TMPDIR = "/var/lib/gpufleet/tmp"
 #: The module's argument spec and the schema of the desired document.
 OPTIONS = {
-    "state": {"type": "str", "choices": ["present", "unmanaged"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "previous", "absent", "unmanaged"], "default": "present"},
     "version": {"type": "str"},
     "runfile_sha256": {"type": "str"},
     "runfile_checksum": {"type": "str"},
@@ -22,6 +22,7 @@ OPTIONS = {
     "module_parameters": {"type": "dict", "default": {}},
     "persistence": {"type": "bool", "default": True},
     "replace_in_use": {"type": "bool", "default": False},
+    "wait_for_idle": {"type": "int", "default": 0},
     "ignore_compiler_mismatch": {"type": "bool", "default": False},
 }
 
@@ -46,23 +47,13 @@ OWN_ARGUMENTS = (
 
 def validate(desired, invalid):
     """Check the desired document; ``invalid(option, problem, remedy)`` makes the error for the public variable."""
-    version = desired["version"]
-    if not version:
+    if desired["state"] == "present":
+        _validate_version(desired["version"], invalid)
+        _validate_checksum(desired, invalid)
+    if desired["wait_for_idle"] < 0:
         raise invalid(
-            "version",
-            "is not set",
-            "Set it to the driver's version, such as 580.65.06, together with nvidia_driver_runfile_sha256; "
-            "or set nvidia_driver_state to unmanaged",
+            "wait_for_idle", "%d is no number of seconds" % desired["wait_for_idle"], "Use 0 or a positive one"
         )
-    try:
-        _driver_version.parse(version)
-    except ValueError:
-        raise invalid(
-            "version",
-            "%r is no driver version" % version,
-            "Write it in two or three numeric parts, as in the runfile's name: 570.144 or 580.65.06",
-        ) from None
-    _validate_checksum(desired, invalid)
     if desired["installer_timeout"] <= 0:
         raise invalid(
             "installer_timeout", "%d is no number of seconds" % desired["installer_timeout"], "Use a positive one"
@@ -81,6 +72,24 @@ def validate(desired, invalid):
             )
         if isinstance(value, (dict, list)) or re.search(r"\s", str(value)):
             raise invalid("module_parameters", "the value of %s is not a plain word" % name, "Write one without spaces")
+
+
+def _validate_version(version, invalid):
+    if not version:
+        raise invalid(
+            "version",
+            "is not set",
+            "Set it to the driver's version, such as 580.65.06, together with nvidia_driver_runfile_sha256; "
+            "or set nvidia_driver_state to unmanaged",
+        )
+    try:
+        _driver_version.parse(version)
+    except ValueError:
+        raise invalid(
+            "version",
+            "%r is no driver version" % version,
+            "Write it in two or three numeric parts, as in the runfile's name: 570.144 or 580.65.06",
+        ) from None
 
 
 def _validate_checksum(desired, invalid):

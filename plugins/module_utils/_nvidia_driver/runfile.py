@@ -8,10 +8,12 @@ import json
 import os
 import re
 
+from ansible_collections.gpufleet.metal.plugins.module_utils import _driver_version
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver.options import TMPDIR
 
 DIRECTORY = "/var/lib/gpufleet/runfiles"
+#: path -> {fingerprint, sha256}: proofs of :func:`sha256`.
 RECORD = "/var/lib/gpufleet/driver/runfile.json"
 
 #: ELF machine number of the host's programs -> the architecture in the runfile's name.
@@ -36,6 +38,11 @@ def name(version, arch):
     return "NVIDIA-Linux-%s-%s.run" % (arch, version)
 
 
+def version_of(path):
+    """The driver version that a file in :data:`DIRECTORY` is named after, or None."""
+    return _driver_version.find(os.path.basename(path))
+
+
 def expected_sha256(host, desired, filename):
     """The wanted sha256 in lower case: given, or read from the checksum file that the role brought; None if unknown."""
     if desired["runfile_sha256"]:
@@ -56,9 +63,9 @@ def sha256(host, path):
     seen = fingerprint(host, path)
     if seen is None:
         return None
-    record = _record(host)
-    if record.get("path") == path and record.get("fingerprint") == seen:
-        return record.get("sha256")
+    known = _record(host).get(path)
+    if isinstance(known, dict) and known.get("fingerprint") == seen:
+        return known.get("sha256")
     return host.consult(path, _hash)
 
 
@@ -86,7 +93,8 @@ def _record(host):
 
 def remember(host, path, digest):
     """Keep the proof of :func:`sha256`; only ``apply`` does this, so that a plan writes nothing."""
-    record = {"path": path, "fingerprint": fingerprint(host, path), "sha256": digest}
+    record = {known: entry for known, entry in _record(host).items() if host.exists(known)}
+    record[path] = {"fingerprint": fingerprint(host, path), "sha256": digest}
     if record != _record(host):
         host.write(RECORD, json.dumps(record, sort_keys=True) + "\n")
 

@@ -12,15 +12,20 @@ MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvid
 #: Daemons of the driver itself. They hold the devices without being anybody's work: stopped to unload, then restored.
 DAEMONS = ("nvidia-persistenced", "nvidia-fabricmanager", "nvidia-dcgm", "dcgm")
 
+#: Seconds between two looks at who uses the GPUs.
+IDLE_INTERVAL = 5
+
 _UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 _CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio)-([0-9a-f]{12})[0-9a-f]*\.scope|/docker/([0-9a-f]{12})")
 
 
-def read(host):
+def read(host, unit_of=None):
     """Loaded modules and their users.
 
+    :param unit_of: ``unit_of(process) -> unit|None``: which further units may be stopped (see ``member``).
     :returns: ``{modules: {name: {holders: [names], references: int|None}}, foreign: [names of modules of others],
-        processes: [{pid, command, unit, container}]}``. ``references`` None: this kernel offers no unloading.
+        processes: [{pid, command, unit, container, stop}]}``. ``references`` None: this kernel offers no unloading;
+        ``stop``: the unit that may be stopped and ends this process, None for somebody's work.
     """
     modules = {}
     for name in MODULES:
@@ -31,7 +36,15 @@ def read(host):
                 "references": int(count) if count is not None and count.isdigit() else None,
             }
     foreign = sorted({holder for module in modules.values() for holder in module["holders"]} - set(MODULES))
-    return {"modules": modules, "processes": _processes(host) if modules else [], "foreign": foreign}
+    processes = _processes(host) if modules else []
+    for process in processes:
+        process["stop"] = _daemon(process) or (unit_of(process) if unit_of else None)
+    return {"modules": modules, "processes": processes, "foreign": foreign}
+
+
+def _daemon(process):
+    """The driver's own daemon that this process belongs to, or None."""
+    return next((name for name in DAEMONS if process["unit"] == name + ".service"), None)
 
 
 def _processes(host):
@@ -56,17 +69,16 @@ def _process(host, pid):
 
 
 def daemons(users):
-    """Names of the driver's own daemons among the processes, in the order in which they are stopped."""
-    units = {process["unit"] for process in users["processes"]}
-    return [name for name in DAEMONS if name + ".service" in units]
+    """Units to stop, in the order in which they are stopped: what stands on the driver before the driver's own."""
+    found = {process["stop"] for process in users["processes"]} - {None}
+    return sorted(found - set(DAEMONS)) + [name for name in DAEMONS if name in found]
 
 
 def holders(users):
-    """What keeps the driver loaded, in words; [] when nothing but the driver's own daemons does."""
-    own = {name + ".service" for name in DAEMONS}
+    """What keeps the driver loaded, in words; [] when nothing but units that may be stopped does."""
     found = []
     for process in users["processes"]:
-        if process["unit"] not in own:
+        if not process.get("stop"):
             place = ", container %s" % process["container"] if process["container"] else ""
             place = ", unit %s" % process["unit"] if not place and process["unit"] else place
             found.append("%s (pid %d%s)" % (process["command"], process["pid"], place))
@@ -113,3 +125,17 @@ def unload(host, users):
             return "; ".join(result.summary() for result in [answer] + back if not result.ok)
         gone.append(name)
     return None
+
+
+def wait_until_idle(host, seconds, look):
+    """Wait until nobody's work holds the driver, at most ``seconds``; True when it does not.
+
+    :param look: ``look() -> users``, as :func:`read` answers.
+    """
+    deadline = host.clock() + seconds
+    while holders(look()):
+        if host.clock() >= deadline:
+            return False
+        host.run(["sleep", str(IDLE_INTERVAL)], timeout=IDLE_INTERVAL + 10)
+        host.forget()
+    return True

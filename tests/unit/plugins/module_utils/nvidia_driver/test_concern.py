@@ -209,7 +209,7 @@ def test_C4_a_damaged_runfile_on_the_host_is_due_again(make_host):
 
 def test_the_proof_of_the_runfile_is_remembered_and_falls_with_the_file(complete):
     record = json.loads(complete.tree()["/var/lib/gpufleet/driver/runfile.json"])
-    assert record["sha256"] == trees.SHA256
+    assert record[trees.RUNFILE]["sha256"] == trees.SHA256
     complete.put({trees.RUNFILE: b"#!/bin/sh\n# a changed one"})
     assert inspect(complete)[0]["runfile"]["sha256"] != trees.SHA256
 
@@ -227,7 +227,7 @@ def test_C8_rc_0_without_a_module_is_a_failure_with_both_logs(make_host):
     remove = ("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all")
     host = make_host(
         trees.virgin(),
-        trees.tools() | {INSTALL: does(tree), build: (10, "", "Error!"), remove: (0, "")},
+        trees.tools() | trees.removes_rest() | {INSTALL: does(tree), build: (10, "", "Error!"), remove: (0, "")},
     )
     with pytest.raises(ConcernError, match="the compiler is not the one") as error:
         trees.converge(CONCERN, host, trees.desired())
@@ -245,7 +245,7 @@ def test_C8_rc_0_of_dkms_without_a_module_is_a_failure_too(make_host):
         | {
             INSTALL: does(half),
             ("dkms", "install", "-m", "nvidia", "-v", VERSION, "-k", KERNEL): (0, ""),
-            ("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all"): (0, ""),
+            **trees.removes_rest(),
         },
     )
     with pytest.raises(ConcernError, match=f"ended without an error, but module for {KERNEL}: DKMS has not"):
@@ -272,11 +272,11 @@ def test_N7_a_failed_first_build_leaves_the_host_as_before(make_host):
     assert "/etc/modules-load.d/gpufleet-nvidia.conf" not in host.tree()
 
 
-def test_a_failed_upgrade_tells_the_way_back_and_loads_the_old_driver_again(make_host):
+def test_N6_a_failed_upgrade_loads_the_old_driver_again_when_nothing_of_it_was_touched(make_host):
     host = upgradable(make_host)
     host.commands[INSTALL] = (1, "", "failed")
     host.commands[("modprobe", "nvidia")] = does(trees.loaded(OLDER))
-    with pytest.raises(ConcernError, match=f"Driver {OLDER} stood here before"):
+    with pytest.raises(ConcernError, match=f"Driver {OLDER} is back"):
         trees.converge(CONCERN, host, trees.desired())
     assert host.calls.index(("rmmod", "nvidia")) < host.calls.index(INSTALL) < host.calls.index(("modprobe", "nvidia"))
     assert not [call for call in host.calls if "uninstall" in call[0] or call[:2] == ("dkms", "remove")]
@@ -334,7 +334,7 @@ def test_D2_who_uses_the_driver_is_named_and_nothing_is_touched(make_host):
 def test_D2_when_allowed_a_driver_in_use_is_replaced_on_disk_and_waits_for_the_reboot(make_host):
     host = upgradable(make_host, trees.user_of(4711))
     host.commands[trees.installer("--allow-installation-with-running-driver", environment=("CC=/usr/bin/gcc-12",))] = (
-        does(trees.on_disk())
+        trees.installs()
     )
     difference = trees.converge(CONCERN, host, trees.desired(replace_in_use=True))
     assert difference.status == "pending"
@@ -356,7 +356,7 @@ def test_D3_a_module_that_stays_brings_the_others_back(make_host):
     host.commands[("rmmod", "nvidia")] = (1, "", "rmmod: ERROR: Module nvidia is in use")
     host.commands[("modprobe", "nvidia_uvm")] = does({"/sys/module/nvidia_uvm/refcnt": "0\n"})
     host.commands[trees.installer("--allow-installation-with-running-driver", environment=("CC=/usr/bin/gcc-12",))] = (
-        does(trees.on_disk())
+        trees.installs()
     )
     state, difference = inspect(host)
     CONCERN.apply(host, trees.desired(), state, difference)
@@ -507,7 +507,7 @@ def test_B8_a_rejected_signature_is_told_and_the_host_put_back(make_host):
         trees.virgin(),
         trees.tools() | {("modprobe", "nvidia"): (1, "", "could not insert 'nvidia': Key was rejected by service")},
     )
-    host.commands[("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all")] = (0, "")
+    host.commands.update(trees.removes_rest())
     host.commands.update({("systemctl", "disable", "--now", "--no-reload", unit): (0, "") for unit in units()})
     with pytest.raises(ConcernError, match="mokutil") as error:
         trees.converge(CONCERN, host, trees.desired())
@@ -631,13 +631,13 @@ def with_dcgm(make_host, start=(0, "")):
     return host
 
 
-@pytest.mark.parametrize(
-    "uninstall", [(1, "", "cannot remove"), (0, "")], ids=["uninstaller fails", "rc 0 and the files are still there"]
-)
-def test_N7_a_withdrawal_that_failed_is_not_told_as_done_and_goes_on_at_the_next_run(make_host, uninstall):
-    half = {"/usr/bin/nvidia-uninstall": "", f"{trees.LIBRARIES}/libnvidia-ml.so.{VERSION}": ""}
+HALF = {"/usr/bin/nvidia-uninstall": "", f"{trees.LIBRARIES}/libnvidia-ml.so.{VERSION}": ""}
+
+
+def test_N7_a_withdrawal_that_failed_is_not_told_as_done_and_goes_on_at_the_next_run(make_host):
     host = make_host(
-        {**trees.virgin(), **BLOCK}, trees.tools() | {INSTALL: does(half, rc=1, err="failed"), UNINSTALL: uninstall}
+        {**trees.virgin(), **BLOCK},
+        trees.tools() | {INSTALL: does(HALF, rc=1, err="failed"), UNINSTALL: (1, "", "cannot remove")},
     )
     with pytest.raises(ConcernError, match="The host is NOT as before") as error:
         trees.converge(CONCERN, host, trees.desired())
@@ -648,6 +648,17 @@ def test_N7_a_withdrawal_that_failed_is_not_told_as_done_and_goes_on_at_the_next
     assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
 
 
+def test_N7_what_the_uninstaller_leaves_is_removed_too(make_host):
+    host = make_host(
+        {**trees.virgin(), **BLOCK},
+        trees.tools() | {INSTALL: does(HALF, rc=1, err="failed"), UNINSTALL: (0, "")},
+    )
+    with pytest.raises(ConcernError, match="The host is as before"):
+        trees.converge(CONCERN, host, trees.desired())
+    assert not [path for path in host.tree() if "libnvidia" in path]
+    assert journal.read(host)["phase"] == "done"
+
+
 def test_N7_a_unit_that_cannot_be_disabled_is_named(make_host):
     host = make_host(
         trees.virgin(),
@@ -655,7 +666,7 @@ def test_N7_a_unit_that_cannot_be_disabled_is_named(make_host):
         | {("modprobe", "nvidia"): (1, "", "No such device")}
         | {("systemctl", "disable", "--now", "--no-reload", unit): (1, "", "Access denied") for unit in units()},
     )
-    host.commands[("dkms", "remove", "-m", "nvidia", "-v", VERSION, "--all")] = (0, "")
+    host.commands.update(trees.removes_rest())
     with pytest.raises(ConcernError, match="NOT as before.*Access denied"):
         trees.converge(CONCERN, host, trees.desired())
 
@@ -690,7 +701,7 @@ def test_D2_daemons_come_back_when_the_installation_fails(make_host):
     host = with_dcgm(make_host)
     host.commands[INSTALL] = (1, "", "failed")
     host.commands[("modprobe", "nvidia")] = does(trees.loaded(OLDER))
-    with pytest.raises(ConcernError, match=f"Driver {OLDER} stood here before"):
+    with pytest.raises(ConcernError, match=f"Driver {OLDER} is back"):
         trees.converge(CONCERN, host, trees.desired())
     assert host.calls.index(("modprobe", "nvidia")) < host.calls.index(("systemctl", "start", "nvidia-dcgm"))
 
@@ -700,8 +711,8 @@ def test_D2_a_daemon_that_does_not_start_again_is_named_and_kept_in_the_journal(
     with pytest.raises(ConcernError, match="does not start again: 'systemctl start nvidia-dcgm'"):
         trees.converge(CONCERN, host, trees.desired())
     assert "nvidia-dcgm" in whats(inspect(host)[1])
-    host.commands[("systemctl", "start", "nvidia-dcgm")] = does(rc=0)
-    host.commands[DCGM_ACTIVE] = [(3, ""), (3, ""), (0, "")]
+    host.commands[("systemctl", "start", "nvidia-dcgm")] = does({"/run/dcgm": ""})
+    host.commands[DCGM_ACTIVE] = lambda host: (0 if host.exists("/run/dcgm") else 3, "")
     assert trees.converge(CONCERN, host, trees.desired()).status == "clean"
 
 

@@ -4,6 +4,7 @@
 """A literal GPU host for the tests of nvidia_driver, and what the tools on it do to its files."""
 
 import hashlib
+import os
 import shutil
 
 from tests.unit.hosts import Dir, Link
@@ -17,6 +18,8 @@ CONTENT = b"#!/bin/sh\n# a runfile\n"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 ELF_X86_64 = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00\x3e\x00"
+#: Where a version has a tree of its own.
+PLACES = ("/lib/firmware/nvidia/", "/usr/src/nvidia-", "/var/lib/dkms/nvidia/")
 TMPDIR = "/var/lib/gpufleet/tmp"
 
 ACTIVE = ("systemctl", "is-active", "--quiet", "nvidia-persistenced.service")
@@ -50,6 +53,7 @@ def desired(**changes):
         "module_parameters": {},
         "persistence": True,
         "replace_in_use": False,
+        "wait_for_idle": 0,
         "ignore_compiler_mismatch": False,
         **changes,
     }
@@ -168,7 +172,37 @@ def takes(*paths, rc=0):
     return act
 
 
-def installer(*arguments, flavour="open", environment=()):
+def installs(version=VERSION, **kind):
+    """The installer as it succeeds: what any other version had left to it is gone."""
+
+    def act(host):
+        for pattern in (f"{LIBRARIES}/libnvidia-ml.so.*.*", *(f"{place}[0-9]*" for place in PLACES)):
+            for path in host.glob(pattern):
+                if not path.endswith(version):
+                    real = host.path(path)
+                    shutil.rmtree(real) if os.path.isdir(real) else os.unlink(real)
+        host.put(on_disk(version, **kind))
+        return 0, ""
+
+    return act
+
+
+def removes(*paths):
+    """A recorded rm -rf of these paths, with its effect."""
+    return {("rm", "-rf", "--", *paths): takes(*paths)}
+
+
+def removes_rest(version=VERSION):
+    """What takes a version away that no uninstaller removes: dkms, then what is left of its trees."""
+    trees = (f"/lib/firmware/nvidia/{version}", f"/usr/src/nvidia-{version}", f"/var/lib/dkms/nvidia/{version}")
+    return {
+        ("dkms", "remove", "-m", "nvidia", "-v", version, "--all"): (0, ""),
+        **removes(*trees),
+        **removes(trees[0], trees[2]),
+    }
+
+
+def installer(*arguments, flavour="open", environment=(), runfile=RUNFILE):
     """The argv of the detached installer."""
     settings = sorted(("TMPDIR=" + TMPDIR, *environment))
     return (
@@ -182,7 +216,7 @@ def installer(*arguments, flavour="open", environment=()):
         *(f"--setenv={setting}" for setting in settings),
         "--",
         "/bin/sh",
-        RUNFILE,
+        runfile,
         "--silent",
         "--ui=none",
         "--no-opengl-files",
@@ -202,7 +236,7 @@ def tools(**changes):
         MAIN_PID: (0, "0\n"),
         CHECK: (0, ""),
         PROBE: (0, ""),
-        installer(environment=("CC=/usr/bin/gcc-12",)): does(on_disk()),
+        installer(environment=("CC=/usr/bin/gcc-12",)): installs(),
         USERADD: does({"/etc/passwd": "nvidia-persistenced:x:999:999::/:/usr/sbin/nologin\n"}),
         ("systemctl", "daemon-reload"): (0, ""),
         **{
