@@ -544,6 +544,7 @@ def test_P12_P16_a_lift_whose_run_was_killed_is_named_and_repaired(movable, monk
         with pytest.raises(KilledRun):
             converge(host, versions=TOOLKIT_1_18)
     assert not set(TOOLKIT_1_18) & set(held(host))
+    assert not [name for name in TOOLKIT_1_18 if name in host.read_text(_preferences.PATH)]
     movable.dies = False
     whys = {item["what"]: item["why"] for item in assess(host, versions=wanted).items}
     name = "lock of libnvidia-container1, nvidia-container-toolkit"
