@@ -25,6 +25,10 @@ def installed(host):
     ``version`` is ``[epoch:]version-release``, without an epoch of 0. Public keys, which rpm keeps among the packages,
     are left out. Only for a host whose packages are rpms: where the file is not found, ``rpm`` is asked.
     """
+    return host.once("rpm", lambda: _installed(host))
+
+
+def _installed(host):
     for path in DATABASES:
         rows = host.consult(path, _rows)
         if rows is not None:

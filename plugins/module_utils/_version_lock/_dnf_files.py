@@ -33,7 +33,7 @@ class List4:
     END = "# END gpufleet.metal (role version_lock)\n"
     #: What an empty file becomes before the first entry.
     EMPTY = ""
-    _EXACT = re.compile(r"^([^!#\s][^\s]*)-(\d+:[^-\s]+-[^-\s]+)\.\*$")
+    _EXACT = re.compile(r"^([^!#\s][^\s]*)-(\d+:[^-\s]+-[^-\s]+)\.(?:\*|x86_64|aarch64|noarch)$")
 
     def pieces(self, text):
         found = []

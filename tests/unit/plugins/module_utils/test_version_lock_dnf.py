@@ -242,6 +242,7 @@ def test_dnf4_entries_are_ours_even_where_the_marks_were_dropped(make_host):
         ("kernel-core", True),
         ("kernel*", True),
         ("kernel-core-0:5.14.0-503.14.1.el9.*", False),
+        ("kernel-core-0:5.14.0-503.14.1.el9.x86_64", False),
         ("kernel-core-debuginfo-0:5.14.0-570.12.1.el9.*", False),
         ("!kernel-core-0:5.14.0-570.12.1.el9.*", False),
         ("tzdata", False),
