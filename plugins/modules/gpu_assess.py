@@ -48,6 +48,10 @@ options:
         description: Without effect here. The assessment never writes the probe.
         type: bool
         default: true
+      refresh:
+        description: Without effect here. The assessment fetches nothing.
+        type: bool
+        default: true
 seealso:
   - module: gpufleet.metal.gpu_verify
   - module: gpufleet.metal.gpu_facts

@@ -11,21 +11,22 @@ description:
   - Reads the host and compares it with what the other roles are to make of it. All findings come at once, each with
     what was read, a remedy and the public variable that decides.
   - Covers operating system and architecture, GPU generation against driver branch and module flavour, kernel headers
-    and compiler, Secure Boot, GPUs that are passed through, space, the temporary directory, interrupted or running
-    package operations, foreign drivers, and who uses the GPUs.
+    and compiler, the availability of the fabric manager and of all else that has to have the driver's version, Secure
+    Boot, GPUs that are passed through, space, the temporary directory, interrupted or running package operations,
+    foreign drivers, and who uses the GPUs.
   - What could not be read is V(not_measured), never a pass.
 author:
   - The gpufleet.metal authors (@gpufleet)
 attributes:
   check_mode:
     support: full
-    description: It only reads; in check mode the O(exec_probe) is left out too.
+    description: It only reads; in check mode O(exec_probe) and O(refresh) are left out too.
   diff_mode:
     support: none
     description: There is nothing that it changes.
   idempotent:
     support: full
-    description: It changes nothing.
+    description: It changes nothing but apt's package lists, with O(refresh).
   platform:
     support: full
     platforms: posix
@@ -57,6 +58,13 @@ options:
     description:
       - Write a one-line script into the driver's temporary directory (or its nearest parent that exists), run it and
         remove it. Mount options alone do not tell everything that may forbid programs there.
+      - Before another driver is installed, a runfile that is on the host already is unpacked there too, to read which
+        GPUs it drives, and removed.
+    type: bool
+    default: true
+  refresh:
+    description:
+      - Fetch apt's package lists where the host has none, or where they lack a package that is needed.
     type: bool
     default: true
   fail:
@@ -107,6 +115,36 @@ findings:
       evidence: no /lib/modules/6.1.0-18-amd64/build/Makefile (a dangling link counts as none)
       remedy: Install a kernel whose headers are still in the repositories, and reboot into it.
       variable: ''
+version_set:
+  description:
+    - What this host gets together with the driver, each in the driver's exact version. None without a driver that is
+      wanted or without a GPU.
+  returned: always
+  type: dict
+  contains:
+    driver:
+      description: The driver's version.
+      type: str
+    flavour:
+      description: V(open) or V(proprietary) kernel modules, or none where no flavour drives all GPUs.
+      type: str
+    persistence_daemon:
+      description: Version of the persistence daemon, which comes with the driver, or none.
+      type: str
+    platform:
+      description: V(nvswitch), V(nvlink5), V(rack) or V(none).
+      type: str
+    packages:
+      description: The packages of the fabric's software, with name and version, as far as they are found.
+      type: list
+      elements: dict
+    unit:
+      description: The unit that sets up the fabric, or none.
+      type: str
+    modules:
+      description: Kernel modules that it needs.
+      type: list
+      elements: str
 failure:
   description: The failed findings as one message; empty when none failed.
   returned: always
@@ -128,11 +166,11 @@ def main():
         desired = _assess.validate(module.params["desired"])
     except InvalidDesired as error:
         module.fail_json(msg=str(error))
-    findings = _preflight.findings(Host(), desired, own, probe=not module.check_mode)
-    failure = _preflight.failure(findings)
-    if failure and module.params["fail"]:
-        module.fail_json(msg="Nothing was changed.\n" + failure, findings=findings, failure=failure)
-    module.exit_json(changed=False, findings=findings, failure=failure)
+    answer = _preflight.examination(Host(), desired, own, probe=not module.check_mode)
+    answer["failure"] = _preflight.failure(answer["findings"])
+    if answer["failure"] and module.params["fail"]:
+        module.fail_json(msg="Nothing was changed.\n" + answer["failure"], **answer)
+    module.exit_json(changed=False, **answer)
 
 
 if __name__ == "__main__":

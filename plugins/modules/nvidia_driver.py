@@ -101,6 +101,19 @@ options:
         the change is refused and the users are named.
     type: int
     default: 0
+  fabric_manager:
+    description:
+      - The software of the NVLink fabric, in exactly the driver's version, from the host's repositories.
+      - V(auto) installs what the GPUs need. With NVSwitches on the PCI bus, the fabric manager and C(libnvidia-nscq).
+        On an HGX board with NVLink 5 (B200, B300), C(nvlsm), C(libnvsdm) and the kernel modules C(ib_umad) and
+        C(mlx5_ib) too. On a compute node of an NVL72 rack (GB200, GB300), C(nvidia-imex). On any other machine nothing,
+        and a fabric manager that is left over is disabled.
+      - V(present) takes a machine without any known NVSwitch for one that has them. V(absent) disables the fabric
+        manager, on whatever machine.
+      - A change of the driver that finds no fabric manager of its version in any repository is refused.
+    type: str
+    choices: [auto, present, absent]
+    default: auto
 attributes:
   check_mode:
     support: full
@@ -182,6 +195,10 @@ missing_packages:
   type: list
   elements: str
   sample: ["dkms", "linux-headers-6.1.0-28-amd64"]
+package_lists_due:
+  description: True when the fabric's software is needed and the host has no package lists to find it in.
+  returned: when O(state) is not V(unmanaged)
+  type: bool
 package_manager:
   description: The host's package manager, V(apt) or V(dnf), or null.
   returned: when O(state) is not V(unmanaged)

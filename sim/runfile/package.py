@@ -156,14 +156,22 @@ def stage_modules(folder, values, licence, banner):
 
 
 def supported_gpus(number):
-    """supported-gpus.json as the real package has it: device id, name and, among the features, `kernelopen`."""
+    """supported-gpus.json as the real package has it.
+
+    Device id, name, and among the features which modules drive the chip: `kernelopen`, and for a chip that the open and
+    the proprietary ones drive, `gsp_proprietary_supported`. A chip that an older branch drove last names that branch.
+    """
     chips = []
     for device, since, until, flavours, *name in table("gpus.txt"):
-        if int(since) <= number and (until == "-" or number < int(until)):
-            features = ["kernelopen"] if "open" in flavours.split(",") else []
-            if "proprietary" not in flavours:
-                features.append("gsp_proprietary_unsupported")
-            chips.append({"devid": device.upper().replace("0X", "0x"), "name": " ".join(name), "features": features})
+        if int(since) > number:
+            continue
+        features = ["kernelopen"] if "open" in flavours.split(",") else []
+        if flavours == "open,proprietary":
+            features.append("gsp_proprietary_supported")
+        chip = {"devid": device.upper().replace("0X", "0x"), "name": " ".join(name), "features": features}
+        if until != "-" and number >= int(until):
+            chip["legacybranch"] = f"{int(until) - 10}.xx"
+        chips.append(chip)
     return json.dumps({"chips": chips}, indent=2) + "\n"
 
 

@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Con
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
     boot,
     build,
+    fabric,
     install,
     installer,
     installer_log,
@@ -174,6 +175,7 @@ class NvidiaDriver(Concern):
             "gpu_count": len(state["gpus"]),
             "missing_packages": state["missing_packages"],
             "package_manager": state["package_manager"],
+            "package_lists_due": fabric.lists_are_due(state),
             "runfile": state["runfile"],
             "runfile_due": desired["state"] == "present" and bool(state["gpus"]) and _runfile_due(state["runfile"]),
             "refusals": self._refusals(state, desired),

@@ -126,7 +126,7 @@ class Fabric(member.Member):
 
     def start(self, host, desired, state):
         found = self.read(host, desired)
-        if not found["unit"] or found["running"] is not False:
+        if not found["unit"] or found["running"] is not False or _must_not_start(state, desired):
             return
         for name in sorted(found["modules"]):
             answer = None if found["modules"][name] else host.run(["modprobe", name], timeout=120, changes=True)
@@ -158,7 +158,12 @@ class Fabric(member.Member):
         packages = dict(part["installed"] for part in found["parts"] if part["installed"])
         for part in found["parts"]:
             packages.update(part["others"])
-        return {"packages": packages, "enabled": found["enabled"]}
+        return {
+            "packages": packages,
+            "enabled": found["enabled"],
+            # a driver that stood there without its fabric manager goes back to that
+            "options": {} if found["enabled"] or not found["parts"] else {"fabric_manager": "absent"},
+        }
 
     def put_back(self, host, kept):
         installed = _packages.installed(host)
@@ -198,6 +203,11 @@ class Fabric(member.Member):
         return done, []
 
 
+def lists_are_due(state):
+    """True when nobody can tell what the repositories have, because the host has no package lists."""
+    return any(not part["known"] for part in state["members"].get("fabric", {}).get("parts", []))
+
+
 def wanted_platform(detected, asked):
     """The platform to serve: ``absent`` serves none, ``present`` takes an unknown machine for one with NVSwitches."""
     if asked == "absent":
@@ -222,6 +232,13 @@ def waits(state, desired):
         return None
     users = unload.obstacles(state["users"])
     return "driver %s is in use by %s" % (loaded["version"], "; ".join(users)) if users else None
+
+
+def _must_not_start(state, desired):
+    """True for a fabric manager that stopped by itself under the wanted driver, which has been loaded all the time."""
+    loaded = state["driver"]["loaded"]
+    stayed = loaded and loaded["version"] == desired["version"]
+    return bool(stayed and state["members"]["fabric"]["ran"]) and version_set.FABRIC_MANAGER not in state["stopped"]
 
 
 def _assess_packages(difference, found, later):

@@ -76,6 +76,7 @@ def document(found, desired):
         installer_arguments=found["arguments"],
         module_parameters=found["module_parameters"],
         persistence=found["persistence"],
+        **{name: value for kept in found["members"].values() for name, value in kept.get("options", {}).items()},
     )
 
 

@@ -63,7 +63,10 @@ class Member:
         return []
 
     def kept(self, state):
-        """What :meth:`put_back` needs to restore it as it is now: a JSON-able dict, written to the last-good set."""
+        """What :meth:`put_back` needs to restore it as it is now: a JSON-able dict, written to the last-good set.
+
+        Its key ``options`` is a dict of this member's options that describe what is there now.
+        """
         return {}
 
     def put_back(self, host, kept):

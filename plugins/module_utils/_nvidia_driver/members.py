@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The members of the version set; see :mod:`member` for what one is. To add one, name it here."""
 
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import fabric
+
 #: In the order in which they are installed and started.
-MEMBERS: tuple = ()
+MEMBERS: tuple = (fabric.Fabric(),)
 
 
 def options():

@@ -8,7 +8,16 @@
 part it belongs to and name it in that part's ``CHECKS``.
 """
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import facts, gpus, kernels, storage, system
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import version_set
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import (
+    fabric,
+    facts,
+    gpus,
+    kernels,
+    storage,
+    system,
+)
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
 
 #: The role's own options. What is wanted of the host comes from the other roles' desired documents.
 OPTIONS: dict = {
@@ -16,8 +25,9 @@ OPTIONS: dict = {
     "passthrough": {"type": "str", "choices": ["fail", "allow"], "default": "fail"},
     "secure_boot": {"type": "str", "choices": ["fail", "allow"], "default": "fail"},
     "exec_probe": {"type": "bool", "default": True},
+    "refresh": {"type": "bool", "default": True},
 }
-CHECKS = system.CHECKS + gpus.CHECKS + kernels.CHECKS + storage.CHECKS
+CHECKS = system.CHECKS + gpus.CHECKS + fabric.CHECKS + kernels.CHECKS + storage.CHECKS
 
 
 def check(read, desired, options):
@@ -32,15 +42,32 @@ def check(read, desired, options):
     return [finding for finding in found if finding is not None]
 
 
-def findings(host, desired, options, probe=False):
+def examination(host, desired, options, probe=False):
     """Read the host and check it.
 
     :param options: dict by :data:`OPTIONS`; what is missing takes its default.
-    :param probe: also run a program in the driver's temporary directory (nothing of it is left).
+    :param probe: as far as the options allow, also run a program in the driver's temporary directory, unpack the
+        runfile there to see which GPUs it drives (nothing of both is left), and fetch apt's package lists where they
+        do not have what is needed.
+    :returns: ``{findings, version_set}``: the list of :func:`check`, and :func:`version_set.described` or None.
     """
     complete = {name: spec.get("default") for name, spec in OPTIONS.items()}
     complete.update((name, value) for name, value in options.items() if value is not None)
-    return check(facts.read(host, desired, probe=probe and complete["exec_probe"]), desired, complete)
+    exec_probe = probe and complete["exec_probe"]
+    read = facts.read(host, desired, exec_probe)
+    if probe and complete["refresh"] and facts.lists_are_due(read):
+        error = facts.refresh(host)
+        read = dict(facts.read(host, desired, exec_probe), lists_error=error)
+    driver = wanted(desired, "nvidia_driver")
+    return {
+        "findings": check(read, desired, complete),
+        "version_set": version_set.described(driver, read["own_gpus"], read["fabric"]) if read["fabric"] else None,
+    }
+
+
+def findings(host, desired, options):
+    """The findings of a look that changes nothing at all."""
+    return examination(host, desired, options)["findings"]
 
 
 def failure(found):

@@ -9,6 +9,7 @@ import sys
 from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _apt,
     _boot_loader,
+    _dnf,
     _driver_facts,
     _initramfs,
     _kernel,
@@ -18,11 +19,19 @@ from ansible_collections.gpufleet.metal.plugins.module_utils import (
     _pci,
     _version_lock,
 )
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, build, runfile, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
+    boot,
+    build,
+    fabric,
+    installer,
+    runfile,
+    supported_gpus,
+    unload,
+    version_set,
+)
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
 
 DPKG_UPDATES = "/var/lib/dpkg/updates"
-APT_LISTS = "/var/lib/apt/lists"
 #: Keys with which DKMS signs modules, Ubuntu's and Debian's place first.
 MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
 #: Certificates that the firmware and shim trust; a key that is enrolled stands in one of these as it is.
@@ -31,6 +40,8 @@ TRUSTED_KEYS = (
     "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23",
     "/sys/firmware/efi/efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f",
 )
+#: dpkg's words for a package with which something is still to be done, as dpkg --audit tells.
+UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 INSTALLERS = re.compile(r"NVIDIA-Linux-[^/\0]*\.run|nvidia-installer")
 
 
@@ -45,14 +56,14 @@ def read(host, desired, probe=False):
         "architecture": runfile.architecture(host),
         "unreadable": host.unreadable,
         "manager": _packages.manager(host),
-        "package_lists": any(name.endswith("_Packages") for name in host.listdir(APT_LISTS)),
+        "lists_error": None,
         "unfinished": [
             "%s (%s)" % (name, package["status"])
             for name, package in sorted(_packages.installed(host).items())
-            if package["status"] in ("half-installed", "unpacked", "half-configured")
+            if package["status"] in UNFINISHED
         ],
         "dpkg_updates": [name for name in host.listdir(DPKG_UPDATES) if name.isdigit()],
-        "locks": _apt.lock_holders(host),
+        "locks": package_locks(host),
         "lock_obstacles": lock_obstacles(host),
         "installers": installers(host) if driver else [],
         "kernel": kernel,
@@ -63,6 +74,8 @@ def read(host, desired, probe=False):
         "missing_packages": candidates(host, build.missing_packages(host, kernel, targets)) if driver else {},
         "pci": _pci.read(host),
         "own_gpus": own_gpus(host),
+        "supported": supported(host, driver, probe) if driver else None,
+        "fabric": fabric.Fabric().read(host, driver) if driver else None,
         "driver": _driver_facts.read(host),
         "users": unload.read(host),
         "foreign_unit": bool(driver and driver["persistence"]) and boot.foreign_unit(host),
@@ -100,13 +113,52 @@ def os_release(host):
     return {key: fields.get(field, "") for key, field in keys.items()}
 
 
+def package_locks(host):
+    """Who is at work with the host's package manager: list of clauses."""
+    held = ["%(path)s by %(command)s (pid %(pid)s)" % lock for lock in _apt.lock_holders(host)]
+    return held + (_dnf.running(host) if _packages.manager(host) == "dnf" else [])
+
+
+def lists_are_due(read):
+    """True when fetching apt's package lists may answer what they do not answer now."""
+    parts = read["fabric"]["parts"] if read["fabric"] else []
+    unknown = [part for part in parts if not part["fits"] and not part["offer"]]
+    return read["manager"] == "apt" and bool(unknown or not all(read["missing_packages"].values()))
+
+
+def refresh(host):
+    """Fetch apt's package lists; why that did not work, or None."""
+    answer = host.run(["apt-get", "update", "--error-on=any"], timeout=600, changes=True)
+    return None if answer.ok else answer.summary()
+
+
+def supported(host, driver, probe):
+    """What the wanted driver's runfile says of this host's GPUs (see :func:`supported_gpus.read`), or None.
+
+    Only a runfile that is there and is the wanted one is asked, and only before its driver is installed.
+    """
+    filename = runfile.name(driver["version"], runfile.architecture(host) or "unknown")
+    path = "%s/%s" % (runfile.DIRECTORY, filename)
+    library = _driver_facts.read(host)["library"]
+    if not probe or not host.exists(path) or (library and library["version"] == driver["version"]):
+        return None
+    if runfile.sha256(host, path) != runfile.expected_sha256(host, driver, filename):
+        return None
+    folder = existing(host, driver["tmpdir"])
+    if (host.free_bytes(folder) or 0) < runfile.UNPACKED_FACTOR * host.stat(path).st_size:
+        return None
+    return supported_gpus.read(host, path, folder, sorted({gpu["device"] for gpu in own_gpus(host)}))
+
+
 def installers(host):
-    """Driver installers at work: list of ``{pid, command}``."""
+    """Driver installers at work: list of ``{pid, command, ours}``; ``ours``: a run of the role started it."""
     found = []
     for path in host.glob("/proc/[0-9]*/cmdline"):
         match = INSTALLERS.search((host.read_text(path) or "").replace("\0", " "))
         if match:
-            found.append({"pid": int(path.split("/")[2]), "command": match.group(0)})
+            pid = path.split("/")[2]
+            ours = installer.UNIT in (host.read_text("/proc/%s/cgroup" % pid) or "")
+            found.append({"pid": int(pid), "command": match.group(0), "ours": ours})
     return found
 
 
@@ -114,8 +166,7 @@ def candidates(host, packages):
     """package -> True (apt can install it), False (no repository has it), None (no apt, or no package lists)."""
     if not packages:
         return {}
-    listed = any(name.endswith("_Packages") for name in host.listdir(APT_LISTS))
-    if not listed or _packages.manager(host) != "apt":
+    if not version_set.listed(host) or _packages.manager(host) != "apt":
         return dict.fromkeys(packages)
     text = host.run(["apt-cache", "policy"] + packages, timeout=60).out
     offered = dict(re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", text, re.MULTILINE))
@@ -162,6 +213,7 @@ MIB = 1024 * 1024
 UNPACKED = 2000 * MIB
 LIBRARIES = 1500 * MIB
 MODULES_PER_KERNEL = 600 * MIB
+INSTALLED_MODULES = 150 * MIB
 RUNFILE = 450 * MIB
 
 
@@ -176,6 +228,7 @@ def needs(host, desired, targets):
             driver["tmpdir"]: UNPACKED,
             "/usr": LIBRARIES,
             "/var/lib/dkms": MODULES_PER_KERNEL * max(1, len(targets)),
+            "/lib/modules": INSTALLED_MODULES * max(1, len(targets)),
             runfile.DIRECTORY: RUNFILE,
         }
     if nouveau:

@@ -65,6 +65,9 @@ def generation(facts, desired, options):
     if reason:
         variable, _colon, sentence = reason.partition(": ")
         return finding("gpu_generation", "fail", kinds, "%s: %s." % (variable, sentence), variable)
+    told = facts["supported"]
+    if told is not None:
+        return _by_the_runfile(own, told, chosen, driver["version"])
     if any(gpu["architecture"] is None for gpu in own):
         return finding(
             "gpu_generation",
@@ -74,6 +77,33 @@ def generation(facts, desired, options):
             "nvidia_driver_version",
         )
     return finding("gpu_generation", "pass", "%s: %s modules of %s" % (kinds, chosen, driver["version"]))
+
+
+def _by_the_runfile(own, told, chosen, version):
+    """The runfile's own list of GPUs knows better than any table."""
+    dropped, unfit, unlisted = [], [], []
+    for gpu in own:
+        label, entry = "%s at %s" % (gpu["model"] or gpu["device"], gpu["address"]), told[gpu["device"]]
+        if entry is None:
+            unlisted.append(label)
+        elif entry["legacy_branch"]:
+            dropped.append("%s (last branch: %s)" % (label, entry["legacy_branch"]))
+        elif chosen not in entry["flavours"]:
+            unfit.append("%s (%s)" % (label, " or ".join(entry["flavours"])))
+    source = "supported-gpus.json of the runfile %s" % version
+    if dropped:
+        remedy = "Set nvidia_driver_version to that branch."
+        evidence = "%s: no longer driven: %s" % (source, ", ".join(dropped))
+        return finding("gpu_generation", "fail", evidence, remedy, "nvidia_driver_version")
+    if unfit:
+        evidence = "%s: the %s modules do not drive %s" % (source, chosen, ", ".join(unfit))
+        remedy = "Set nvidia_driver_kernel_module_type to what is in brackets."
+        return finding("gpu_generation", "fail", evidence, remedy, "nvidia_driver_kernel_module_type")
+    if unlisted:
+        evidence = "%s does not list %s" % (source, ", ".join(unlisted))
+        remedy = "A newer driver may be needed: look the GPU up in the release notes of the driver."
+        return finding("gpu_generation", "warn", evidence, remedy, "nvidia_driver_version")
+    return finding("gpu_generation", "pass", "%s: the %s modules drive all GPUs of this host" % (source, chosen))
 
 
 def foreign_driver(facts, desired, options):
@@ -87,7 +117,8 @@ def foreign_driver(facts, desired, options):
             "foreign_driver",
             "fail",
             "packages own driver files: %s" % ", ".join(packages),
-            "Remove these packages first: their files and the runfile's would mix.",
+            "Remove these packages first: their files and the runfile's would mix. 'apt-get purge' with all of these "
+            "names in one command leaves no flavour's files in the way of another's.",
         )
     return finding("foreign_driver", "pass", "no package owns driver files")
 
@@ -165,15 +196,16 @@ def driver_in_use(facts, desired, options):
 
 
 def installer_running(facts, desired, options):
-    """A second installer beside a running one breaks both (P12). The driver role waits for one that it started."""
+    """A second installer beside a running one breaks both (P12)."""
     if not wanted(desired, "nvidia_driver"):
         return None
     if facts["installers"]:
+        ours = all(installer["ours"] for installer in facts["installers"])
         return finding(
             "installer_running",
-            "warn",
+            "warn" if ours else "fail",
             "at work: %s" % ", ".join("%(command)s (pid %(pid)d)" % installer for installer in facts["installers"]),
-            "The role waits for an installer that it started itself. Let any other one end first.",
+            "An earlier run started it, and the role waits for it." if ours else "Let it end first.",
         )
     return finding("installer_running", "pass", "no driver installer is running (/proc/*/cmdline)")
 

@@ -69,12 +69,20 @@ def readable(facts, desired, options):
 
 
 def package_database(facts, desired, options):
-    """A half-configured package makes every later installation fail."""
+    """A half-configured package makes every later installation fail. A running dpkg leaves the same words meanwhile."""
     if facts["manager"] != "apt":
         return None
     broken = list(facts["unfinished"])
     if facts["dpkg_updates"]:
         broken.append("%d unfinished transactions in /var/lib/dpkg/updates" % len(facts["dpkg_updates"]))
+    if broken and facts["locks"]:
+        return finding(
+            "package_database",
+            "warn",
+            "a package operation is at work: %s" % ", ".join(broken),
+            "The roles wait for it (auto_updates_wait_timeout), and look again.",
+            "auto_updates_wait_timeout",
+        )
     if broken:
         return finding(
             "package_database",
@@ -86,18 +94,18 @@ def package_database(facts, desired, options):
 
 
 def package_lock(facts, desired, options):
-    """Somebody at work with apt is waited for by the roles, so it is no failure yet."""
-    if facts["manager"] != "apt":
+    """Somebody at work with packages is waited for by the roles, so it is no failure yet."""
+    if facts["manager"] is None:
         return None
     if facts["locks"]:
         return finding(
             "package_lock",
             "warn",
-            "in use: %s" % ", ".join("%(path)s by %(command)s (pid %(pid)s)" % lock for lock in facts["locks"]),
+            "in use: %s" % ", ".join(facts["locks"]),
             "The roles wait for it (auto_updates_wait_timeout). If it hangs, look at that process.",
             "auto_updates_wait_timeout",
         )
-    return finding("package_lock", "pass", "no lock of dpkg or apt is held (/proc/locks)")
+    return finding("package_lock", "pass", "no lock of %s is held (/proc/locks)" % facts["manager"])
 
 
 def version_lock(facts, desired, options):

@@ -4,6 +4,8 @@
 """gpu_preflight: pure checks over literal facts, then the reader over literal trees."""
 
 import copy
+import hashlib
+import json
 
 import pytest
 
@@ -14,13 +16,14 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import f
 from tests.unit.hosts import Dir, Link
 
 RUNNING, NEWER = "6.1.0-18-amd64", "6.1.0-25-amd64"
-OPTIONS = {"expected_gpus": None, "passthrough": "fail", "secure_boot": "fail", "exec_probe": True}
+OPTIONS = {"expected_gpus": None, "passthrough": "fail", "secure_boot": "fail", "exec_probe": True, "refresh": True}
 DRIVER = {
     "state": "present",
     "version": "580.65.06",
     "kernel_module_type": "auto",
     "tmpdir": "/var/lib/gpufleet/tmp",
     "persistence": True,
+    "fabric_manager": "auto",
     "replace_in_use": False,
     "ignore_compiler_mismatch": False,
 }
@@ -62,6 +65,12 @@ FACTS = {
     "missing_packages": {},
     "pci": {"gpus": [gpu("0000:1b:00.0"), gpu("0000:43:00.0")], "nvswitches": []},
     "driver": {"loaded": None, "library": None, "packages": []},
+    "supported": None,
+    "lists_error": None,
+    "fabric": {
+        **{"detected": "none", "platform": "none", "manager": "apt", "parts": [], "unit": None, "modules": {}},
+        **{"missing_modules": [], "running": False, "ran": False, "enabled": False, "modules_load": None},
+    },
     "users": {"modules": {}, "processes": [], "foreign": []},
     "foreign_unit": False,
     "in_kernel_drivers": ["nouveau"],
@@ -170,10 +179,20 @@ def test_interrupted_dpkg_fails(broken):
 
 
 def test_a_held_package_lock_names_who_holds_it():
-    lock = {"path": "/var/lib/dpkg/lock-frontend", "pid": "812", "command": "unattended-upgr"}
+    lock = "/var/lib/dpkg/lock-frontend by unattended-upgr (pid 812)"
     found = check("package_lock", changed(FACTS, locks=[lock]))
     assert found["result"] == "warn"
     assert "unattended-upgr (pid 812)" in found["evidence"]
+
+
+def test_N6_an_interrupted_dpkg_fails_and_one_at_work_does_not():
+    facts = changed(FACTS, unfinished=["dkms (half-configured)"])
+    found = check("package_database", facts)
+    assert found["result"] == "fail"
+    assert "dkms (half-configured)" in found["evidence"] and "dpkg --configure -a" in found["remedy"]
+    at_work = check("package_database", dict(facts, locks=["/var/lib/dpkg/lock by dpkg (pid 812)"]))
+    assert at_work["result"] == "warn"
+    assert "wait" in at_work["remedy"]
 
 
 # -- GPUs ----------------------------------------------------------------------------------------------------------
@@ -283,10 +302,105 @@ def test_users_of_the_wanted_driver_disturb_nobody():
     assert check("driver_in_use", IN_USE, desired) is None
 
 
-def test_P12_a_running_installer_is_named():
-    found = check("installer_running", changed(FACTS, installers=[{"pid": 99, "command": "nvidia-installer"}]))
-    assert found["result"] == "warn"
+@pytest.mark.parametrize(("ours", "result"), [(True, "warn"), (False, "fail")])
+def test_P12_a_running_installer_is_named_and_only_our_own_is_waited_for(ours, result):
+    installer = {"pid": 99, "command": "nvidia-installer", "ours": ours}
+    found = check("installer_running", changed(FACTS, installers=[installer]))
+    assert found["result"] == result
     assert "pid 99" in found["evidence"]
+
+
+# -- what the runfile says of the GPUs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "result", "word"),
+    [
+        ({"flavours": ["open", "proprietary"], "legacy_branch": None}, "pass", "open modules drive all"),
+        ({"flavours": ["proprietary"], "legacy_branch": None}, "fail", "(proprietary)"),
+        ({"flavours": ["proprietary"], "legacy_branch": "580.xx"}, "fail", "last branch: 580.xx"),
+        (None, "warn", "does not list"),
+    ],
+    ids=["driven", "another flavour", "dropped", "not listed"],
+)
+def test_B14_the_runfiles_own_list_of_gpus_decides(told, result, word):
+    found = check("gpu_generation", changed(FACTS, supported={"0x2330": told}))
+    assert found["result"] == result
+    assert "supported-gpus.json" in found["evidence"] and word in found["evidence"]
+
+
+def test_B14_a_table_that_refuses_is_not_overruled():
+    facts = changed(FACTS, supported={"0x2330": None}, pci__gpus=[gpu("0000:1b:00.0", "volta")])
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, version="590.44.01"))
+    assert "branch 590 no longer supports" in check("gpu_generation", facts, desired)["remedy"]
+
+
+# -- the version set -----------------------------------------------------------------------------------------------
+
+FABRIC_MANAGER = {
+    **{"what": "fabric manager", "names": ["nvidia-fabricmanager", "nvidia-fabricmanager-580"], "version": "580.65.06"},
+    **{"installed": None, "offer": None, "fits": False, "known": True, "offered": [], "others": {}},
+}
+
+
+def with_fabric(detected="nvswitch", **changes):
+    found = dict(FACTS["fabric"], detected=detected, platform=detected, unit="nvidia-fabricmanager.service")
+    return changed(FACTS, fabric=dict(found, **changes))
+
+
+@pytest.mark.parametrize(
+    ("part", "result", "word"),
+    [
+        ({"fits": True, "installed": ["nvidia-fabricmanager", "580.65.06-1"]}, "pass", "580.65.06-1 is installed"),
+        ({"offer": ["nvidia-fabricmanager", "580.65.06-1"]}, "pass", "580.65.06-1 is in a repository"),
+        ({"offered": ["580.95.05-1"]}, "fail", "in no repository; there is 580.95.05-1"),
+        ({"known": False}, "not_measured", "not known to be in a repository"),
+    ],
+    ids=["installed", "offered", "another version", "no lists"],
+)
+def test_N8_J1_the_whole_set_is_looked_for_before_anything_changes(part, result, word):
+    found = check("version_set", with_fabric(parts=[dict(FABRIC_MANAGER, **part)]))
+    assert found["result"] == result
+    assert word in found["evidence"]
+    assert "driver 580.65.06" in found["evidence"]
+
+
+def test_J3_a_leftover_fabric_manager_is_no_failure():
+    found = check("fabric_manager", changed(FACTS, fabric__enabled=True))
+    assert found["result"] == "pass"
+    assert "will be disabled" in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "detected", "result"),
+    [
+        ("auto", "nvswitch", "pass"),
+        ("present", "nvswitch", "pass"),
+        ("present", "none", "fail"),
+        ("present", "rack", "fail"),
+        ("absent", "nvswitch", "warn"),
+        ("absent", "nvlink5", "warn"),
+        ("absent", "none", "pass"),
+    ],
+)
+def test_J10_the_variable_against_the_machine(asked, detected, result):
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, fabric_manager=asked))
+    assert check("fabric_manager", with_fabric(detected), desired)["result"] == result
+
+
+def test_J3_present_goes_on_with_gpus_that_no_table_knows():
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, fabric_manager="present"))
+    facts = changed(with_fabric("none"), pci__gpus=[gpu("0000:1b:00.0", None, model=None)])
+    assert check("fabric_manager", facts, desired)["result"] == "warn"
+
+
+def test_J5_a_module_that_a_kernel_lacks_is_named():
+    facts = with_fabric("nvlink5", modules={"ib_umad": False, "mlx5_ib": False})
+    assert check("fabric_modules", facts)["result"] == "pass"
+    found = check("fabric_modules", changed(facts, fabric__missing_modules=[[RUNNING, "mlx5_ib"]]))
+    assert found["result"] == "fail"
+    assert f"kernel {RUNNING} has no module mlx5_ib" in found["evidence"]
+    assert "linux-modules-extra" in found["remedy"]
 
 
 # -- kernels -------------------------------------------------------------------------------------------------------
@@ -427,7 +541,7 @@ VIRGIN = {
 def document():
     return {
         "nouveau": {name: spec["default"] for name, spec in Nouveau.options.items()},
-        "nvidia_driver": dict(DRIVER),
+        "nvidia_driver": dict(DRIVER, runfile_sha256="0" * 64, runfile_checksum=None),
     }
 
 
@@ -454,6 +568,100 @@ def test_apt_tells_what_it_could_install(make_host):
         {("apt-cache", "policy", *packages): (0, policy)},
     )
     assert reader.candidates(host, packages) == {"gcc-12": True, "linux-headers-" + RUNNING: False}
+
+
+UPDATE = ("apt-get", "update", "--error-on=any")
+SWITCH = {
+    "/sys/bus/pci/devices/0000:07:00.0/vendor": "0x10de\n",
+    "/sys/bus/pci/devices/0000:07:00.0/device": "0x22a3\n",
+    "/sys/bus/pci/devices/0000:07:00.0/class": "0x068000\n",
+}
+NAMES = ("nvidia-fabricmanager", "nvidia-fabricmanager-580", "libnvidia-nscq", "libnvidia-nscq-580")
+READY = {
+    f"/usr/src/linux-headers-{RUNNING}/Makefile": "",
+    **dict.fromkeys(["/usr/sbin/dkms", "/usr/bin/make", "/usr/bin/gcc-12", "/usr/bin/gcc"], ""),
+}
+
+
+def fetched(host):
+    host.put({"/var/lib/apt/lists/repo_Packages": ""})
+    return 0, ""
+
+
+def test_N8_package_lists_are_fetched_where_the_set_is_not_found(make_host):
+    offer = "".join(f"{name} | 580.65.06-1 | x y\n" for name in NAMES[::2])
+    commands = {UPDATE: fetched, ("apt-cache", "madison", *NAMES): (0, offer)}
+    host = make_host({**VIRGIN, **SWITCH, **READY}, {**commands, ("/var/lib/.gpufleet-exec-probe",): (0, "")})
+    answer = _preflight.examination(host, document(), {}, probe=True)
+    results = {finding["id"]: finding["result"] for finding in answer["findings"]}
+    assert results["version_set"] == "pass"
+    assert host.calls.count(UPDATE) == 1
+    assert answer["version_set"] == {
+        "driver": "580.65.06",
+        "flavour": "open",
+        "persistence_daemon": "580.65.06",
+        "platform": "nvswitch",
+        "packages": [
+            {"what": "fabric manager", "name": "nvidia-fabricmanager", "version": "580.65.06-1"},
+            {"what": "NVSwitch query library", "name": "libnvidia-nscq", "version": "580.65.06-1"},
+        ],
+        "unit": "nvidia-fabricmanager.service",
+        "modules": [],
+    }
+
+
+def test_N8_lists_that_cannot_be_fetched_are_told_and_have_not_passed(make_host):
+    commands = {UPDATE: (100, "", "E: cannot resolve"), ("/var/lib/.gpufleet-exec-probe",): (0, "")}
+    host = make_host({**VIRGIN, **SWITCH, **READY}, commands)
+    found = _preflight.examination(host, document(), {}, probe=True)["findings"]
+    (version_set,) = [finding for finding in found if finding["id"] == "version_set"]
+    assert version_set["result"] == "not_measured"
+    assert "cannot resolve" in version_set["evidence"]
+
+
+@pytest.mark.parametrize(("probe", "refresh"), [(False, True), (True, False)])
+def test_N8_nothing_is_fetched_in_check_mode_or_against_the_variable(make_host, probe, refresh):
+    host = make_host({**VIRGIN, **SWITCH, **READY}, {("/var/lib/.gpufleet-exec-probe",): (0, "")})
+    _preflight.examination(host, document(), {"refresh": refresh}, probe=probe)
+    assert UPDATE not in host.calls
+
+
+def test_J3_a_host_without_nvswitch_fetches_nothing(make_host):
+    host = make_host({**VIRGIN, **READY}, {("/var/lib/.gpufleet-exec-probe",): (0, "")})
+    answer = _preflight.examination(host, document(), {}, probe=True)
+    assert UPDATE not in host.calls
+    assert answer["version_set"]["packages"] == []
+
+
+def test_B14_the_runfile_is_unpacked_asked_and_removed(make_host):
+    runfile = b"#!/bin/sh\n"
+    path = "/var/lib/gpufleet/runfiles/NVIDIA-Linux-x86_64-580.65.06.run"
+    target = "/var/lib/gpufleet/.gpufleet-supported-gpus"
+    extract = ("/bin/sh", path, "--extract-only", "--target", target)
+    remove = ("rm", "-rf", "--", target)
+    chips = [{"devid": "0x2330", "name": "NVIDIA H100", "features": ["kernelopen", "gsp_proprietary_supported"]}]
+
+    def unpack(host):
+        host.put({f"{target}/supported-gpus/supported-gpus.json": json.dumps({"chips": chips})})
+        return 0, ""
+
+    wanted = dict(document()["nvidia_driver"], runfile_checksum=None)
+    wanted["runfile_sha256"] = hashlib.sha256(runfile).hexdigest()
+    host = make_host({**VIRGIN, path: runfile}, {extract: unpack, remove: (0, "")})
+    assert reader.supported(host, wanted, probe=True) == {
+        "0x2330": {"flavours": ["open", "proprietary"], "legacy_branch": None}
+    }
+    assert host.calls == [extract, remove]
+    assert host.environments[0] == {"TMPDIR": "/var/lib/gpufleet"}
+    host.calls.clear()
+    assert reader.supported(host, dict(wanted, runfile_sha256="0" * 64), probe=True) is None
+    assert reader.supported(host, wanted, probe=False) is None
+    assert host.calls == [], "a runfile that is not the wanted one is never executed"
+
+
+def test_locks_of_dnf_are_told_too(make_host):
+    host = make_host({"/usr/bin/dnf": "", "/var/cache/dnf/metadata_lock.pid": "812", "/proc/812/comm": "dnf\n"})
+    assert reader.package_locks(host) == ["dnf (pid 812) holds /var/cache/dnf/metadata_lock.pid"]
 
 
 def test_C1_the_last_mount_over_a_directory_counts(make_host):
@@ -502,7 +710,7 @@ def test_P12_installers_are_found_by_their_command_line(make_host):
             "/proc/78/cmdline": "vi\0notes.txt\0",
         }
     )
-    assert reader.installers(host) == [{"pid": 77, "command": "NVIDIA-Linux-x86_64-580.65.06.run"}]
+    assert reader.installers(host) == [{"pid": 77, "command": "NVIDIA-Linux-x86_64-580.65.06.run", "ours": False}]
 
 
 @pytest.mark.parametrize("driver", [None, "vfio-pci"])

@@ -49,7 +49,7 @@ MISMATCH = (
 
 
 def desired(**changes):
-    return trees.desired(fabric_manager="auto", **changes)
+    return trees.desired(**changes)
 
 
 def dpkg(**versions):
@@ -70,6 +70,7 @@ def state_of(host, document, loaded=None, users=None):
     return {
         "members": {"fabric": FABRIC.read(host, document)},
         "driver": {"loaded": {"version": loaded} if loaded else None},
+        "stopped": [],
         "users": users or {"modules": {}, "processes": [], "foreign": []},
     }
 
@@ -221,6 +222,13 @@ def test_J13_a_fabric_manager_that_stopped_waits_for_a_reset_or_a_reboot(make_ho
     difference = difference_of(host, loaded=VERSION)
     assert difference.status == "pending"
     assert "reset" in difference.pending[0]["why"]
+    state = state_of(host, desired(), loaded=VERSION)
+    FABRIC.start(host, desired(), state)
+    assert not any("start" in call for call in host.calls)
+    start = ("systemctl", "start", fabric.UNIT)
+    host.commands[start] = (0, "")
+    FABRIC.start(host, desired(), dict(state, stopped=["nvidia-fabricmanager"]))
+    assert host.calls[-1] == start, "what an interrupted change had stopped is started again"
 
 
 def test_J9_a_fabric_manager_that_never_came_up_is_started(make_host):

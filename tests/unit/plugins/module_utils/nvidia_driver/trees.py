@@ -52,6 +52,7 @@ def desired(**changes):
         "tmpdir": TMPDIR,
         "module_parameters": {},
         "persistence": True,
+        "fabric_manager": "auto",
         "replace_in_use": False,
         "wait_for_idle": 0,
         "ignore_compiler_mismatch": False,
