@@ -6,7 +6,9 @@
 import re
 
 #: (key, pattern, cause, remedy); the first pattern that matches wins, so the specific ones come first.
-#: The patterns are the messages of nvidia-installer, makeself, DKMS, the compiler and the kernel.
+#: The patterns are the messages of nvidia-installer, makeself, DKMS, the compiler, dpkg, the kernel and the fabric
+#: manager. A line that also stands in the log of a run that went well must match none of them: "module verification
+#: failed" only says that the kernel is tainted, a missing pre-install script of the distribution is normal.
 SIGNATURES = (
     (
         "truncated",
@@ -43,10 +45,16 @@ SIGNATURES = (
     ),
     (
         "unsigned",
-        r"Required key not available|Key was rejected by service|module verification failed|Lockdown: modprobe"
+        r"Required key not available|Key was rejected by service|Lockdown: modprobe"
         r"|Loading of module with unavailable key is rejected|not signed by a key that is trusted",
         "the kernel accepts only signed modules and does not know this key",
         "enrol the DKMS key (mokutil --import /var/lib/dkms/mok.pub, reboot, confirm), or switch Secure Boot off",
+    ),
+    (
+        "display_server",
+        r"You appear to be running an X server|[Ii]nstalling the NVIDIA driver while X is running",
+        "a graphical session is running on this host",
+        "stop it with its display manager: systemctl isolate multi-user.target",
     ),
     (
         "module_loaded",
@@ -94,18 +102,77 @@ SIGNATURES = (
         "install the package dkms",
     ),
     (
+        "firmware_missing",
+        r"Direct firmware load for nvidia/\S+ failed|RmFetchGspRmImages: No firmware image found",
+        "the GPU's firmware of exactly this driver version is not where the kernel looks for it",
+        "run the role again, which installs /lib/firmware/nvidia/<version>; if nvidia is loaded from the initial RAM "
+        "disk, keep it out of there, or put the firmware into it too",
+    ),
+    (
+        "invalid_bar",
+        r"This PCI I/O region assigned to your NVIDIA device is invalid|BAR\d is 0M @ 0x0",
+        "the BIOS or the kernel gave a GPU no room in the address space",
+        "switch 'Above 4G Decoding' on in the BIOS; if it is, boot with pci=realloc=off (in a virtual machine: give it "
+        "enough MMIO space)",
+    ),
+    (
+        "gpu_lost",
+        r"GPU has fallen off the bus|Xid \(PCI:[^)]*\): 79,",
+        "a GPU no longer answers on the PCI bus",
+        "switch the power off and on (a reboot may not do); if it happens again, check seating, power and cables",
+    ),
+    (
+        "device_taken",
+        r"The NVIDIA probe routine was not called for \d+ device",
+        "another driver holds the GPUs",
+        "see which with 'lspci -k -d 10de:': block nouveau (the nouveau role), or take the GPU away from vfio-pci",
+    ),
+    (
+        "wrong_kernel",
+        r"disagrees about version of symbol|version magic '[^']*' should be|could not insert '?nvidia[^:]*: "
+        r"(Invalid module format|Exec format error)",
+        "the modules were built for another kernel, or with another configuration of it",
+        "install the headers of exactly the running kernel and run the role again, which builds for every kernel",
+    ),
+    (
+        "api_mismatch",
+        r"NVRM: API mismatch: the client has the version|Driver/library version mismatch",
+        "the loaded module and the libraries on disk are of different versions",
+        "reboot; if it stays, an old module is in /lib/modules or in the initial RAM disk: run the role again, which "
+        "compares and rebuilds both",
+    ),
+    (
         "unsupported_gpu",
         r"You do not appear to have an NVIDIA GPU supported by|not supported by (the )?(open )?(nvidia\.ko|NVIDIA)"
         r"|requires use of the NVIDIA \w+ kernel modules|RmInitAdapter failed"
-        r"|does not include the required GPU\s+System Processor",
+        r"|does not include the required GPU[^a-z]*System Processor",
         "this driver does not support a GPU of this host",
         "choose another nvidia_driver_version or nvidia_driver_kernel_module_type",
+    ),
+    (
+        "package_conflict",
+        r"trying to overwrite '[^']*nvidia[^']*', which is also in package",
+        "packages of two flavours of the driver have the same files",
+        "purge the packages of the other flavour, all in one command (apt-get purge ...), then 'apt-get -f install'",
+    ),
+    (
+        "prebuilt_modules",
+        r"linux-(modules|objects|signatures)-nvidia-\S+ : Depends:",
+        "prebuilt modules of the distribution ask for another version of the driver",
+        "purge linux-modules-nvidia-*, linux-objects-nvidia-* and linux-signatures-nvidia-*: they are part of a driver "
+        "from packages",
     ),
     (
         "alternate_install",
         r"alternate (driver )?installation|installed through .*package manager|appears to have been installed by",
         "a driver from the distribution's packages is installed",
         "remove its packages",
+    ),
+    (
+        "out_of_memory",
+        r"Killed signal terminated program|virtual memory exhausted|cc1: out of memory|Out of memory: Killed process",
+        "the compiler ran out of memory",
+        "free memory, or build with fewer processes: --concurrency-level=2 in nvidia_driver_installer_arguments",
     ),
     (
         "kernel_too_new",
@@ -126,6 +193,12 @@ SIGNATURES = (
         r"Unable to load the kernel module|could not insert '?nvidia",
         "the kernel module was built and does not load",
         "read the kernel log: dmesg | grep -i nvrm",
+    ),
+    (
+        "aborted",
+        r"\(Answer: Abort installation\)",
+        "the installer asked a question, and answered it itself by giving up",
+        "read the question in the log, the line that ends in 'Answer: Abort installation'",
     ),
 )
 

@@ -1,11 +1,12 @@
 # Copyright (c) 2026, the gpufleet.metal authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+import re
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import installer_log
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, installer_log
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "installer-logs"
 
@@ -46,25 +47,62 @@ def test_C9_an_unknown_failure_is_not_guessed():
     assert installer_log.classify("ERROR: something new\n") is None
 
 
-#: Recorded log -> the signature it must be taken for; an installer that believes it succeeded leaves none.
-RECORDED = {
-    "compiler-mismatch": "compiler",
-    "dkms-build-failed": "kernel_too_new",
-    "headers-missing": "no_headers",
-    "module-loaded": "module_loaded",
-    "nouveau-in-use": "nouveau",
-    "rc0-without-module": None,
-    "tmp-noexec": "tmp_noexec",
-    "truncated": "truncated",
-    "unsigned": "unsigned",
-    "unsupported-gpu": "unsupported_gpu",
+#: Log -> the signature it must be taken for, and the case it is from; a run that went well leaves none.
+LOGS = {
+    "aborted": ("D1", "aborted"),
+    "alternate-install": ("D6", "alternate_install"),
+    "api-mismatch": ("D12", "api_mismatch"),
+    "build-failed": ("C8", "build_failed"),
+    "compiler-mismatch": ("B6", "compiler"),
+    "device-taken": ("B15", "device_taken"),
+    "display-server": ("D3", "display_server"),
+    "dkms-build-failed": ("C8", "kernel_too_new"),
+    "fabric-manager-mismatch": ("J1", "fabric_manager_mismatch"),
+    "firmware-missing": ("N2", "firmware_missing"),
+    "gpu-lost": ("C9", "gpu_lost"),
+    "gsp-required": ("B14", "unsupported_gpu"),
+    "headers-missing": ("B1", "no_headers"),
+    "invalid-bar": ("C9", "invalid_bar"),
+    "leftovers": ("C9", "leftovers"),
+    "load-failed": ("C9", "load_failed"),
+    "modeset-busy": ("D3", "module_loaded"),
+    "module-loaded": ("D1", "module_loaded"),
+    "no-dkms": ("B3", "no_dkms"),
+    "no-nvswitch": ("J3", "no_nvswitch"),
+    "no-space": ("C2", "no_space"),
+    "no-tools": ("C9", "no_tools"),
+    "nouveau-in-use": ("C9", "nouveau"),
+    "nvswitch-version-mismatch": ("J2", "fabric_manager_mismatch"),
+    "open-required": ("B14", "unsupported_gpu"),
+    "out-of-memory": ("C8", "out_of_memory"),
+    "package-conflict": ("D9", "package_conflict"),
+    "prebuilt-modules": ("D10", "prebuilt_modules"),
+    "rc0-without-module": ("C8", None),
+    "success": ("C9", None),
+    "tmp-noexec": ("C1", "tmp_noexec"),
+    "truncated": ("C4", "truncated"),
+    "unsigned": ("B8", "unsigned"),
+    "unsupported-gpu": ("B14", "unsupported_gpu"),
+    "wrong-kernel": ("B1", "wrong_kernel"),
 }
 
 
-@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.log")), ids=lambda path: path.stem)
-def test_C9_every_recorded_log_is_classified(path):
-    verdict = installer_log.classify(path.read_text())
-    assert (verdict and verdict["key"]) == RECORDED[path.stem]
+@pytest.mark.parametrize("name", LOGS, ids=lambda name: f"{LOGS[name][0]}-{name}")
+def test_every_log_is_taken_for_what_it_is(name):
+    verdict = installer_log.classify((FIXTURES / f"{name}.log").read_text())
+    assert (verdict and verdict["key"]) == LOGS[name][1]
+
+
+def test_C9_every_log_is_expected_and_every_signature_has_a_log():
+    assert {path.stem for path in FIXTURES.glob("*.log")} == set(LOGS)
+    assert {signature[0] for signature in installer_log.SIGNATURES} == {key for _case, key in LOGS.values()} - {None}
+
+
+def test_C9_every_remedy_names_a_thing_to_do_and_every_variable_exists():
+    variables = {f"nvidia_driver_{name}" for name in NvidiaDriver.options} | {"nvidia_driver_version"}
+    for key, _pattern, cause, remedy in installer_log.SIGNATURES:
+        assert cause and remedy and not remedy.endswith("."), key
+        assert set(re.findall(r"nvidia_driver_\w+", remedy)) <= variables, key
 
 
 def test_the_log_of_a_complete_installation_names_its_version():
