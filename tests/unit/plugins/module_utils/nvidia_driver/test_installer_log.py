@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, installer_log
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import installer_log
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "installer-logs"
+SPECS = Path(__file__).parents[5] / "roles/nvidia_driver/meta/argument_specs.yml"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_C9_every_log_is_expected_and_every_signature_has_a_log():
 
 
 def test_C9_every_remedy_names_a_thing_to_do_and_every_variable_exists():
-    variables = {f"nvidia_driver_{name}" for name in NvidiaDriver.options} | {"nvidia_driver_version"}
+    variables = set(re.findall(r"^      (nvidia_driver_\w+):", SPECS.read_text(), re.MULTILINE))
     for key, _pattern, cause, remedy in installer_log.SIGNATURES:
         assert cause and remedy and not remedy.endswith("."), key
         assert set(re.findall(r"nvidia_driver_\w+", remedy)) <= variables, key
