@@ -57,9 +57,9 @@ jobs_wanted() {
 
 # --- injected faults ------------------------------------------------------------------------------------------------------
 
-fault() { # name: is it asked for? $fault_value is what stands behind it
+fault() { # name: is it asked for, of every version or of this one? $fault_value is what stands behind it
     fault_value=$({ cat "$FAULTS" 2>/dev/null; printf '%s\n' "${GPUFLEET_SIM_INSTALLER_FAULT:-}"; } |
-        awk -v name="$1" '$1 == name { print $2 "+"; exit }')
+        awk -v name="$1" -v version="$VERSION" '$1 == name || $1 == name "@" version { print $2 "+"; exit }')
     [ -n "$fault_value" ] || return 1
     fault_value=${fault_value%+}
 }

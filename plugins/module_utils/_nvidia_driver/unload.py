@@ -15,7 +15,8 @@ DAEMONS = ("nvidia-persistenced", "nvidia-fabricmanager", "nvidia-dcgm", "dcgm")
 #: Seconds between two looks at who uses the GPUs.
 IDLE_INTERVAL = 5
 
-_UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
+#: A host with the older control groups has one line a controller, and the unit stands in one of them.
+_UNIT = re.compile(r"/([^/\n]+\.service)(?=/|$)", re.MULTILINE)
 _CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio)-([0-9a-f]{12})[0-9a-f]*\.scope|/docker/([0-9a-f]{12})")
 
 

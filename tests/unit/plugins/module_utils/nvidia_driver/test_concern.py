@@ -351,6 +351,21 @@ def test_D2_the_drivers_own_daemon_is_stopped_for_the_upgrade_and_started_again(
     assert host.calls.index(stop) < host.calls.index(INSTALL) < host.calls.index(start)
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "0::/system.slice/nvidia-persistenced.service\n",
+        "9:name=systemd:/x/system.slice/nvidia-persistenced.service\n8:pids:/x\n0::/x\n",
+        "1:name=systemd:/system.slice/nvidia-persistenced.service/sub\n0::/\n",
+    ],
+)
+def test_D2_the_unit_is_found_in_every_kind_of_control_groups(make_host, groups):
+    host = make_host({**trees.loaded(), **trees.user_of(300, "nvidia-persiste"), "/proc/300/cgroup": groups})
+    users = unload.read(host)
+    assert unload.daemons(users) == ["nvidia-persistenced"]
+    assert unload.holders(users) == []
+
+
 def test_D3_a_module_that_stays_brings_the_others_back(make_host):
     host = upgradable(make_host)
     host.commands[("rmmod", "nvidia")] = (1, "", "rmmod: ERROR: Module nvidia is in use")
