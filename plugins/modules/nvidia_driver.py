@@ -114,6 +114,14 @@ options:
     type: str
     choices: [auto, present, absent]
     default: auto
+  display:
+    description:
+      - What to do about a display manager or a graphical session on the host, when the driver is to be replaced.
+      - V(refuse) names it and changes nothing. V(stop) stops the display manager, which ends its sessions, and starts
+        it again afterwards, however the change ends. Nothing is killed.
+    type: str
+    choices: [refuse, stop]
+    default: refuse
 attributes:
   check_mode:
     support: full

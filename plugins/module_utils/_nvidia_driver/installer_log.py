@@ -54,7 +54,7 @@ SIGNATURES = (
         "display_server",
         r"You appear to be running an X server|[Ii]nstalling the NVIDIA driver while X is running",
         "a graphical session is running on this host",
-        "stop it with its display manager: systemctl isolate multi-user.target",
+        "stop it (systemctl isolate multi-user.target), or set nvidia_driver_display to stop",
     ),
     (
         "module_loaded",

@@ -7,6 +7,7 @@ A member (the fabric manager, a display manager that has to make room) is a subc
 own, named in :data:`members.MEMBERS`. The transaction of :mod:`install` calls its hooks in this order:
 
     read, assess, refusals     before anything is changed, in check mode too
+    stops                      phase ``unload``: which units have to make room before the driver on disk is replaced
     unit_of                    while the driver is freed: which unit to stop for a process that holds it
     install                    phase ``members``: the driver is on disk for every kernel, nothing is loaded
     start                      phase ``load``: the wanted driver is loaded
@@ -14,8 +15,8 @@ own, named in :data:`members.MEMBERS`. The transaction of :mod:`install` calls i
     put_back                   on the way back: the earlier driver is on disk again, nothing is loaded
     withdraw                   the driver leaves the host
 
-Whatever unit the transaction stops because of ``unit_of`` it starts again itself, on every way out. A hook fails by
-raising ``ConcernError``; the transaction then goes back and tells both reasons.
+Whatever unit the transaction stops because of ``stops`` or ``unit_of`` it starts again itself, on every way out. A
+hook fails by raising ``ConcernError``; the transaction then goes back and tells both reasons.
 """
 
 
@@ -26,6 +27,8 @@ class Member:
     name = ""
     #: Options that it adds to the concern's desired document (argument spec).
     options: dict = {}
+    #: Units (without ``.service``) of :meth:`stops` that are started again without a driver, too.
+    independent: tuple = ()
 
     def validate(self, desired, invalid):
         """Refuse values of its options; ``invalid(option, problem, remedy)`` makes the error to raise."""
@@ -42,6 +45,10 @@ class Member:
 
         :returns: list of sentences, [] when nothing speaks against it.
         """
+        return []
+
+    def stops(self, state, desired):
+        """Units (without ``.service``) to stop before the driver on disk is replaced, whatever they hold. Pure."""
         return []
 
     def unit_of(self, process, desired):

@@ -3,15 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The members of the version set; see :mod:`member` for what one is. To add one, name it here."""
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import fabric
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import display, fabric
 
 #: In the order in which they are installed and started.
-MEMBERS: tuple = (fabric.Fabric(),)
+MEMBERS: tuple = (display.Display(), fabric.Fabric())
 
 
 def options():
     """What the members add to the concern's argument spec."""
     return {name: spec for member in MEMBERS for name, spec in member.options.items()}
+
+
+def independent():
+    """Units that run without a driver, too."""
+    return {name for member in MEMBERS for name in member.independent}
 
 
 def unit_of(desired):

@@ -89,6 +89,7 @@ def _install(host, wanted, state, record):
     runfile.verify(host, state["runfile"])
     runfile.prepare_tmpdir(host, wanted, path)
     journal.enter(host, record, "unload")
+    state = _make_room(host, wanted, state, record)
     stays_loaded = _free(host, wanted, state, record)
     kernel = build.primary(state["kernel"], state["targets"])
     kind = judge.wanted_flavour(state, wanted)
@@ -106,6 +107,18 @@ def _install(host, wanted, state, record):
     answer = installer.run(host, argv + wanted["installer_arguments"], wanted["installer_timeout"], environment)
     if not answer.ok:
         raise Failed("the installer failed: %s" % answer.summary(), answer.out + answer.err)
+
+
+def _make_room(host, wanted, state, record):
+    """Stop the units that stand in the way of the installer; the state with who uses the driver then."""
+    units = [name for member in members.MEMBERS for name in member.stops(state, wanted)]
+    for name in units:
+        record["stopped"] = sorted({*record["stopped"], name})
+        journal.enter(host, record, "unload")  # before the stop, so that a later run starts it again
+        answer = host.run(["systemctl", "stop", name], timeout=180, changes=True)
+        if not answer.ok:
+            raise ConcernError("nvidia_driver: %s cannot be stopped: %s" % (name, answer.summary()))
+    return dict(state, users=unload.read(host, members.unit_of(wanted))) if units else state
 
 
 def _free(host, wanted, state, record):
@@ -249,7 +262,8 @@ def start_stopped(host, wanted, record):
     failed, left = [], []
     for name in record["stopped"]:
         unwanted = name + ".service" == boot.PERSISTENCED_UNIT and not wanted["persistence"]
-        if unwanted or not _modules.loaded(host, "nvidia") or boot.active(host, name + ".service"):
+        waits = not _modules.loaded(host, "nvidia") and name not in members.independent()
+        if unwanted or waits or boot.active(host, name + ".service"):
             continue
         answer = host.run(["systemctl", "start", name], timeout=120, changes=True)
         if not answer.ok:

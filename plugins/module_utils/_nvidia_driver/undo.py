@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     installer_log,
     journal,
     last_good,
+    members,
     remove,
     runfile,
     steps,
@@ -102,7 +103,9 @@ def _withdraw(host, record):
             "The host is NOT as before: %s. Do not reboot it yet. Correct that and run the role again, which goes on "
             "from here. Done so far: %s." % ("; ".join(failed), "; ".join(done) or "nothing")
         )
-    journal.enter(host, record, "done", stopped=[])
+    # put_back starts these; what needs a driver has none to start with
+    stopped = [name for name in record["stopped"] if name in members.independent()]
+    journal.enter(host, record, "done", stopped=stopped)
     return "The host is as before: %s." % ("; ".join(done) or "nothing was installed")
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The GPUs, and who has them now."""
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, flavour, unload
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, display, flavour, unload
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import finding, wanted
 
 
@@ -195,6 +195,24 @@ def driver_in_use(facts, desired, options):
     )
 
 
+def graphical_session(facts, desired, options):
+    """The installer gives up beside an X server, whichever card that draws on (D2, D3)."""
+    driver = wanted(desired, "nvidia_driver")
+    library = facts["driver"]["library"]
+    if not driver or facts["display"] is None or (library and library["version"] == driver["version"]):
+        return None
+    here = display.describe(facts["display"])
+    if not here:
+        return finding("graphical_session", "pass", "text mode: no display manager and no X server or compositor runs")
+    if driver["display"] == "stop" and facts["display"]["active"]:
+        remedy = "nvidia_driver_display is stop: it is stopped for the change, which ends its sessions."
+        return finding("graphical_session", "warn", "running: " + here, remedy, display.VARIABLE)
+    remedy = "Switch to text mode (systemctl isolate multi-user.target), or set nvidia_driver_display to stop."
+    if driver["display"] == "stop":
+        remedy = "No display manager can be stopped for it: end it."
+    return finding("graphical_session", "fail", "running: " + here, remedy, display.VARIABLE)
+
+
 def installer_running(facts, desired, options):
     """A second installer beside a running one breaks both (P12)."""
     if not wanted(desired, "nvidia_driver"):
@@ -210,4 +228,14 @@ def installer_running(facts, desired, options):
     return finding("installer_running", "pass", "no driver installer is running (/proc/*/cmdline)")
 
 
-CHECKS = [gpu_count, passthrough, generation, foreign_driver, foreign_unit, nouveau, driver_in_use, installer_running]
+CHECKS = [
+    gpu_count,
+    passthrough,
+    generation,
+    foreign_driver,
+    foreign_unit,
+    nouveau,
+    driver_in_use,
+    graphical_session,
+    installer_running,
+]

@@ -24,6 +24,7 @@ DRIVER = {
     "tmpdir": "/var/lib/gpufleet/tmp",
     "persistence": True,
     "fabric_manager": "auto",
+    "display": "refuse",
     "replace_in_use": False,
     "ignore_compiler_mismatch": False,
 }
@@ -66,6 +67,7 @@ FACTS = {
     "pci": {"gpus": [gpu("0000:1b:00.0"), gpu("0000:43:00.0")], "nvswitches": []},
     "driver": {"loaded": None, "library": None, "packages": []},
     "supported": None,
+    "display": {"manager": None, "active": False, "servers": []},
     "lists_error": None,
     "fabric": {
         **{"detected": "none", "platform": "none", "manager": "apt", "parts": [], "unit": None, "modules": {}},
@@ -308,6 +310,28 @@ def test_P12_a_running_installer_is_named_and_only_our_own_is_waited_for(ours, r
     found = check("installer_running", changed(FACTS, installers=[installer]))
     assert found["result"] == result
     assert "pid 99" in found["evidence"]
+
+
+@pytest.mark.parametrize(("policy", "result"), [("refuse", "fail"), ("stop", "warn")])
+def test_D2_a_display_manager_is_named_and_the_variable_decides(policy, result):
+    xorg = {"pid": 2704, "command": "Xorg", "unit": "session-c1.scope"}
+    facts = changed(FACTS, display={"manager": "gdm.service", "active": True, "servers": [xorg]})
+    found = check("graphical_session", facts, dict(DESIRED, nvidia_driver=dict(DRIVER, display=policy)))
+    assert found["result"] == result
+    assert "gdm.service; Xorg (pid 2704, unit session-c1.scope)" in found["evidence"]
+
+
+def test_D3_an_x_server_without_a_manager_cannot_be_stopped_for_anybody():
+    xorg = {"pid": 99, "command": "Xorg", "unit": "session-3.scope"}
+    facts = changed(FACTS, display={"manager": None, "active": False, "servers": [xorg]})
+    found = check("graphical_session", facts, dict(DESIRED, nvidia_driver=dict(DRIVER, display="stop")))
+    assert (found["result"], found["remedy"]) == ("fail", "No display manager can be stopped for it: end it.")
+
+
+def test_D3_a_session_over_the_wanted_driver_is_left_alone():
+    facts = changed(FACTS, display={"manager": "gdm.service", "active": True, "servers": []})
+    facts["driver"]["library"] = {"version": DRIVER["version"], "path": "/usr/lib64/x"}
+    assert check("graphical_session", facts) is None
 
 
 # -- what the runfile says of the GPUs -----------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def desired(**changes):
         "module_parameters": {},
         "persistence": True,
         "fabric_manager": "auto",
+        "display": "refuse",
         "replace_in_use": False,
         "wait_for_idle": 0,
         "ignore_compiler_mismatch": False,
