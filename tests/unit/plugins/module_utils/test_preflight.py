@@ -594,6 +594,61 @@ def test_apt_tells_what_it_could_install(make_host):
     assert reader.candidates(host, packages) == {"gcc-12": True, "linux-headers-" + RUNNING: False}
 
 
+READY = {
+    f"/usr/src/linux-headers-{RUNNING}/Makefile": "",
+    **dict.fromkeys(["/usr/sbin/dkms", "/usr/bin/make", "/usr/bin/gcc-12", "/usr/bin/gcc"], ""),
+}
+STANZA = "Package: {}\nStatus: install ok {}\nVersion: 1\nArchitecture: amd64\n\n"
+
+
+def with_packages(*rows, **listings):
+    """VIRGIN with packages: ``(name, dpkg's third word)``; file lists by name, an underscore for a hyphen."""
+    files = {f"/var/lib/dpkg/info/{name.replace('_', '-')}.list": text + "\n" for name, text in listings.items()}
+    return {**VIRGIN, **READY, "/var/lib/dpkg/status": "".join(STANZA.format(*row) for row in rows), **files}
+
+
+def verdict(host, name):
+    (found,) = [finding for finding in _preflight.findings(host, document(), {}) if finding["id"] == name]
+    return found
+
+
+def test_D6_D9_packages_of_two_flavours_are_named_and_go_in_one_command(make_host):
+    firmware = "/lib/firmware/nvidia/535.129.03/gsp_ga10x.bin"
+    host = make_host(
+        with_packages(
+            *(
+                ("nvidia-firmware-535", "installed"),
+                ("nvidia-firmware-535-server", "half-installed"),
+                ("less", "installed"),
+            ),
+            nvidia_firmware_535=firmware,
+            nvidia_firmware_535_server=firmware,
+        )
+    )
+    found = verdict(host, "foreign_driver")
+    assert found["result"] == "fail"
+    assert found["evidence"].endswith("nvidia-firmware-535, nvidia-firmware-535-server")
+    assert "in one command" in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    "name", ["linux-modules-nvidia-470-5.15.0-91-generic", "linux-objects-nvidia-470-5.15.0-91-generic"]
+)
+def test_D10_prebuilt_modules_are_a_driver_of_packages(make_host, name):
+    found = verdict(make_host(with_packages((name, "installed"))), "foreign_driver")
+    assert found["result"] == "fail"
+    assert name in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    "word", ["half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"]
+)
+def test_N6_what_dpkg_audit_tells_is_read_from_its_files(make_host, word):
+    found = verdict(make_host(with_packages(("dkms", word))), "package_database")
+    assert found["result"] == "fail"
+    assert f"dkms ({word})" in found["evidence"]
+
+
 UPDATE = ("apt-get", "update", "--error-on=any")
 SWITCH = {
     "/sys/bus/pci/devices/0000:07:00.0/vendor": "0x10de\n",
@@ -601,10 +656,6 @@ SWITCH = {
     "/sys/bus/pci/devices/0000:07:00.0/class": "0x068000\n",
 }
 NAMES = ("nvidia-fabricmanager", "nvidia-fabricmanager-580", "libnvidia-nscq", "libnvidia-nscq-580")
-READY = {
-    f"/usr/src/linux-headers-{RUNNING}/Makefile": "",
-    **dict.fromkeys(["/usr/sbin/dkms", "/usr/bin/make", "/usr/bin/gcc-12", "/usr/bin/gcc"], ""),
-}
 
 
 def fetched(host):
