@@ -56,8 +56,8 @@ def change(concern, host, wanted, state, record, kept=None):
     for member in members.MEMBERS:
         if kept is None:
             member.install(host, wanted, state)
-        else:
-            _all_done(member.put_back(host, kept.get(member.name, {})))
+        elif member.name in kept:
+            _all_done(member.put_back(host, kept[member.name]))
     journal.enter(host, record, "configure")
     _clean(concern, host, wanted)
     units_changed = boot.apply(host, state, wanted, len(state["gpus"]))
