@@ -62,6 +62,10 @@ sanity: venv ## ansible-test sanity, all tests
 molecule: setup ## every role on throw-away hosts; one of them: make molecule SCENARIO=nouveau
 	@$(TIMED) molecule tools/molecule test $(SCENARIO)
 
+.PHONY: kills
+kills: setup ## kill a driver's change in each of its phases, and see what the next run makes of it; some: make kills ROWS='*/load/*'
+	@set -f; python -m tests.kills $(ROWS)
+
 .PHONY: bench
 bench: setup bench-venv ## controller CPU and wall time against a reference role and pyinfra
 	@python -m tests.bench
