@@ -242,7 +242,15 @@ def down(names: Iterable[str] = ()) -> None:
         if name not in present:
             say(f"{name} is not there")
             continue
-        podman("rm", "--force", "--time=0", f"gpufleet-lab-{name}")
+        _remove(f"gpufleet-lab-{name}")
         say(f"{name} removed")
     if not listed():
         network.remove()
+
+
+def _remove(container: str) -> None:
+    """Once more when podman lost the race with its own clean-up process, which unmounts the same folders."""
+    arguments = ("rm", "--force", "--ignore", "--time=0", container)
+    if podman(*arguments, check=False).returncode != 0:
+        time.sleep(1)
+        podman(*arguments)
