@@ -125,7 +125,8 @@ def verify(host, desired, assessment, options, binding):
         "nvml": nvml,
         "access_control": _access_control(host) if thorough and options["access_control"] == "check" else None,
     }
-    checks = _verify.checks(facts, assessment, options)
+    driver_wanted = desired.get("nvidia_driver", {}).get("state") != "absent"
+    checks = _verify.checks(facts, assessment, options, driver_wanted)
     if thorough:
         for name, document in desired.items():
             if CONCERNS[name].managed(document):

@@ -27,6 +27,8 @@ def gpu_count(pci, nvml, expected):
     """GPUs on the PCI bus, GPUs that NVML answers for and the inventory's expectation are the same set (K9, K10, P18).
 
     A GPU bound to vfio-pci is handed to a virtual machine: NVML cannot see it and is not expected to (B15).
+
+    :param nvml: None on a host that is to have no driver.
     """
     on_bus = [gpu["address"] for gpu in pci["gpus"]]
     passed_through = [gpu["address"] for gpu in pci["gpus"] if gpu["driver"] == _pci.PASSTHROUGH_DRIVER]
@@ -48,6 +50,8 @@ def gpu_count(pci, nvml, expected):
         )
     if len(passed_through) == len(on_bus):
         return check("gpu_count", "pass", f"{evidence}, all handed to virtual machines (vfio-pci)")
+    if nvml is None:
+        return check("gpu_count", "pass", f"{evidence}, and no driver is wanted for them")
     if nvml["binding_missing"]:
         return check(
             "gpu_count",
@@ -234,20 +238,20 @@ def concern_state(name, entry):
     return check(name, "fail", evidence, f"Run the {name} role.")
 
 
-def checks(facts, assessment, options):
+def checks(facts, assessment, options, driver_wanted=True):
     """All checks of one host.
 
     :param facts: ``{pci, driver, nvml, access_control}`` as the readers give them; ``nvml`` as :func:`_nvml.presence`
         does, ``access_control`` as :func:`direct_traffic` takes it.
     :param assessment: the answer of :func:`_assess.assess`.
     :param options: dict by :data:`OPTIONS`.
+    :param driver_wanted: False where ``nvidia_driver_state`` is absent: then only that concern speaks of the driver.
     :returns: list of checks.
     """
-    found = [
-        gpu_count(facts["pci"], facts["nvml"], options["expected_count"]),
-        driver_loaded(facts["driver"], options["driver_version"], facts["pci"]["gpus"]),
-        nouveau_gone(facts["driver"], facts["pci"]["gpus"]),
-        link_width(facts["pci"], options["expected_link_width"]),
-        *direct_traffic(facts["pci"], facts["access_control"]),
-    ]
+    found = [gpu_count(facts["pci"], facts["nvml"] if driver_wanted else None, options["expected_count"])]
+    if driver_wanted:
+        found.append(driver_loaded(facts["driver"], options["driver_version"], facts["pci"]["gpus"]))
+        found.append(nouveau_gone(facts["driver"], facts["pci"]["gpus"]))
+    found.append(link_width(facts["pci"], options["expected_link_width"]))
+    found += direct_traffic(facts["pci"], facts["access_control"])
     return found + [concern_state(name, entry) for name, entry in assessment["concerns"].items()]

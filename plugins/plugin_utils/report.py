@@ -28,9 +28,10 @@ ACTING_ROLES = ("auto_updates", "nouveau", "nvidia_driver", "version_lock")
 
 
 def record(name: str, hostvars: dict[str, Any]) -> Record:
-    """The record of one host from the variables that site.yml, plan.yml and verify.yml register.
+    """The record of one host from the variables that site.yml, upgrade.yml, plan.yml and verify.yml register.
 
-    :param hostvars: the host's variables; a host that never answered has no ``__gpu_assessment``.
+    :param hostvars: the host's variables; a host that never answered has no ``__gpu_assessment``. A playbook that goes
+        on to its report after a host has failed leaves the reason in ``__gpu_failure``.
     """
     assessment = hostvars.get("__gpu_assessment") or {}
     verified = hostvars.get("__gpu_verify_result") or {}
@@ -41,7 +42,7 @@ def record(name: str, hostvars: dict[str, Any]) -> Record:
     actions = {role: result["actions"] for role, result in results.items() if result.get("changed")}
     # what was checked before a change says nothing about the host after it
     checks = verified.get("checks") or ([] if actions else assessment.get("checks", []))
-    failure = next(
+    failure = hostvars.get("__gpu_failure") or next(
         (result.get("msg", "failed") for result in (assessment, *results.values()) if stopped(result)),
         None,
     )

@@ -66,6 +66,7 @@ MAGIC_VARIABLES = {
     "ansible_check_mode",
     "ansible_connection",
     "ansible_failed_result",
+    "ansible_play_hosts",
     "ansible_play_hosts_all",
     "ansible_playbook_python",
     "ansible_python_interpreter",

@@ -216,3 +216,17 @@ def test_K7_pass_through_is_recommended_and_never_off(state, result):
     assert found["result"] == result
     if result == "warn":
         assert "iommu=pt" in found["remedy"] and "Do not switch the IOMMU off" in found["remedy"]
+
+
+def test_a_host_that_is_to_have_no_driver_is_not_blamed_for_having_none():
+    facts = {
+        "pci": {"gpus": [gpu()], "iommu": {"enabled": False, "translation": None}},
+        "nvml": {"reason": "driver not loaded", "binding_missing": False, "gpus": []},
+        "driver": driver(loaded=None, library=None),
+        "access_control": None,
+    }
+    options = {"expected_count": 1, "driver_version": "580.95.05", "expected_link_width": None}
+    concerns = {"concerns": {"nvidia_driver": entry("clean")}}
+    found = {check["id"]: check["result"] for check in _verify.checks(facts, concerns, options, driver_wanted=False)}
+    assert found == {"gpu_count": "pass", "pcie_link_width": "pass", "iommu": "pass", "nvidia_driver": "pass"}
+    assert _verify.checks(facts, concerns, options)[1]["result"] == "fail"

@@ -145,3 +145,8 @@ def test_the_plan_says_why_a_clean_role_runs_again():
 def test_a_sentence_ends_with_one_full_stop():
     assert report.sentence({"evidence": "it is so.", "remedy": "Mend it"}) == "it is so. Mend it."
     assert report.sentence({"evidence": "it is so", "remedy": ""}) == "it is so."
+
+
+def test_a_failure_that_a_playbook_kept_for_the_report_is_the_hosts_verdict():
+    entry = report.record("a", {**hostvars(), "__gpu_failure": "the disk is on fire"})
+    assert (entry["verdict"], entry["failure"]) == ("failed", "the disk is on fire")
