@@ -100,6 +100,6 @@ class Backend:
         """
         raise NotImplementedError
 
-    def blockers(self, result, rows):
-        """Which rows a failed :meth:`install` (its ``Result``) names as in its way: list of names."""
+    def blockers(self, result, names):
+        """Which of ``names`` a failed :meth:`install` (its ``Result``) tells to be in its way."""
         raise NotImplementedError
