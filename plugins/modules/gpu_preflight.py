@@ -14,6 +14,8 @@ description:
     and compiler, the availability of the fabric manager and of all else that has to have the driver's version, Secure
     Boot, GPUs that are passed through, space, the temporary directory, interrupted or running package operations,
     foreign drivers, and who uses the GPUs.
+  - A driver of the state V(previous) is judged as the one that it means on this host; for V(absent) only what concerns
+    the removal is checked.
   - What could not be read is V(not_measured), never a pass.
 author:
   - The gpufleet.metal authors (@gpufleet)

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import (
     kernels,
     storage,
     system,
+    ways,
 )
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
 
@@ -27,14 +28,14 @@ OPTIONS: dict = {
     "exec_probe": {"type": "bool", "default": True},
     "refresh": {"type": "bool", "default": True},
 }
-CHECKS = system.CHECKS + gpus.CHECKS + fabric.CHECKS + kernels.CHECKS + storage.CHECKS
+CHECKS = system.CHECKS + ways.CHECKS + gpus.CHECKS + fabric.CHECKS + kernels.CHECKS + storage.CHECKS
 
 
 def check(read, desired, options):
     """All findings, in the order of :data:`CHECKS`; pure.
 
-    :param read: from :func:`facts.read`.
-    :param desired: dict of concern name -> complete desired document.
+    :param read: from :func:`facts.read`, and ``way_back`` from :func:`ways.read_back`.
+    :param desired: dict of concern name -> complete desired document, from :func:`ways.resolved`.
     :returns: list of ``{id, result: pass|warn|fail|not_measured, evidence, remedy, variable}``; ``remedy`` and
         ``variable`` are empty where there is nothing to do or no variable decides.
     """
@@ -54,13 +55,15 @@ def examination(host, desired, options, probe=False):
     complete = {name: spec.get("default") for name, spec in OPTIONS.items()}
     complete.update((name, value) for name, value in options.items() if value is not None)
     exec_probe = probe and complete["exec_probe"]
+    back = ways.read_back(host, desired)
+    desired = ways.resolved(host, desired)
     read = facts.read(host, desired, exec_probe)
     if probe and complete["refresh"] and facts.lists_are_due(read):
         error = facts.refresh(host)
         read = dict(facts.read(host, desired, exec_probe), lists_error=error)
     driver = wanted(desired, "nvidia_driver")
     return {
-        "findings": check(read, desired, complete),
+        "findings": check(dict(read, way_back=back), desired, complete),
         "version_set": version_set.described(driver, read["own_gpus"], read["fabric"]) if read["fabric"] else None,
     }
 

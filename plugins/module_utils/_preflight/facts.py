@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     unload,
     version_set,
 )
-from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import wanted
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import removed, wanted
 
 DPKG_UPDATES = "/var/lib/dpkg/updates"
 #: Keys with which DKMS signs modules, Ubuntu's and Debian's place first.
@@ -51,6 +51,7 @@ def read(host, desired, probe=False):
     """Everything the checks judge: a dict; the code below names its keys, the readers' documentation their shapes."""
     kernel = _kernel.read(host)
     driver = wanted(desired, "nvidia_driver") if own_gpus(host) else None
+    changed = driver or removed(desired)
     targets = build.targets(kernel)
     return {
         "python": list(sys.version_info[:2]),
@@ -67,7 +68,7 @@ def read(host, desired, probe=False):
         "dpkg_updates": [name for name in host.listdir(DPKG_UPDATES) if name.isdigit()],
         "locks": package_locks(host),
         "lock_obstacles": lock_obstacles(host),
-        "installers": installers(host) if driver else [],
+        "installers": installers(host) if changed else [],
         "kernel": kernel,
         "targets": targets,
         "headers": sorted(
@@ -79,7 +80,7 @@ def read(host, desired, probe=False):
         "supported": supported(host, driver, probe) if driver else None,
         "fabric": fabric.Fabric().read(host, driver) if driver else None,
         "driver": _driver_facts.read(host),
-        "users": unload.read(host, members.unit_of(driver) if driver else None),
+        "users": unload.read(host, members.unit_of(changed) if changed else None),
         "display": display.Display().read(host, driver) if driver else None,
         "foreign_unit": bool(driver and driver["persistence"]) and boot.foreign_unit(host),
         "in_kernel_drivers": in_kernel_drivers(host),

@@ -15,3 +15,9 @@ def wanted(desired, concern):
     """The desired document of a concern that is to be present, else None."""
     document = desired.get(concern)
     return document if document and document.get("state") == "present" else None
+
+
+def removed(desired):
+    """The desired document of a driver that is to leave the host, else None."""
+    document = desired.get("nvidia_driver")
+    return document if document and document.get("state") == "absent" else None

@@ -4,7 +4,7 @@
 """The GPUs, and who has them now."""
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, display, flavour, unload
-from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import finding, wanted
+from ansible_collections.gpufleet.metal.plugins.module_utils._preflight.finding import finding, removed, wanted
 
 
 def _replaces(facts, driver):
@@ -165,34 +165,34 @@ def driver_in_use(facts, desired, options):
     driver = wanted(desired, "nvidia_driver")
     if not driver or not _replaces(facts, driver):
         return None
-    holders = unload.holders(facts["users"])
+    evidence = "another driver is installed, nothing uses it (/proc/*/fd, /sys/module)"
+    return in_use("driver_in_use", facts["users"], driver) or finding("driver_in_use", "pass", evidence)
+
+
+def in_use(name, users, driver):
+    """The finding that somebody uses the driver in place, with what is allowed to do about it; None: nobody does.
+
+    :param driver: the desired document of ``nvidia_driver``.
+    """
+    holders = unload.holders(users)
     if not holders:
-        return finding(
-            "driver_in_use", "pass", "another driver is installed, nothing uses it (/proc/*/fd, /sys/module)"
-        )
+        return None
     evidence = "the driver in place is in use by %s" % "; ".join(holders)
-    if not flavour.can_skip_load(driver["version"]):
-        return finding(
-            "driver_in_use",
-            "fail",
-            evidence,
-            "Stop these, or use branch %d or newer, which installs beside a running driver." % flavour.SKIP_LOAD_SINCE,
-            "nvidia_driver_version",
+    if driver["wait_for_idle"]:
+        remedy = "The role waits up to %d s for their end, and changes nothing before." % driver["wait_for_idle"]
+        return finding(name, "warn", evidence, remedy, "nvidia_driver_wait_for_idle")
+    stop = "Stop these, or set nvidia_driver_wait_for_idle to the seconds to wait for their end"
+    if driver["state"] != "absent" and not flavour.can_skip_load(driver["version"]):
+        remedy = "%s, or use branch %d or newer, which installs beside a running driver." % (
+            stop,
+            flavour.SKIP_LOAD_SINCE,
         )
+        return finding(name, "fail", evidence, remedy, "nvidia_driver_version")
     if driver["replace_in_use"]:
-        return finding(
-            "driver_in_use",
-            "warn",
-            evidence,
-            "nvidia_driver_replace_in_use allows it: the new driver loads at the next boot.",
-        )
-    return finding(
-        "driver_in_use",
-        "fail",
-        evidence,
-        "Stop these, or set nvidia_driver_replace_in_use to true.",
-        "nvidia_driver_replace_in_use",
-    )
+        remedy = "nvidia_driver_replace_in_use allows it: the change is complete after the next boot."
+        return finding(name, "warn", evidence, remedy, "nvidia_driver_replace_in_use")
+    remedy = stop + ", or set nvidia_driver_replace_in_use to true."
+    return finding(name, "fail", evidence, remedy, "nvidia_driver_replace_in_use")
 
 
 def graphical_session(facts, desired, options):
@@ -215,7 +215,7 @@ def graphical_session(facts, desired, options):
 
 def installer_running(facts, desired, options):
     """A second installer beside a running one breaks both (P12)."""
-    if not wanted(desired, "nvidia_driver"):
+    if not wanted(desired, "nvidia_driver") and not removed(desired):
         return None
     if facts["installers"]:
         ours = all(installer["ours"] for installer in facts["installers"])

@@ -10,8 +10,9 @@ import json
 import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils import _preflight
+from ansible_collections.gpufleet.metal.plugins.module_utils._concern import validated
 from ansible_collections.gpufleet.metal.plugins.module_utils._nouveau import Nouveau
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import NvidiaDriver, boot, last_good
 from ansible_collections.gpufleet.metal.plugins.module_utils._preflight import facts as reader
 from tests.unit.hosts import Dir, Link
 
@@ -26,6 +27,7 @@ DRIVER = {
     "fabric_manager": "auto",
     "display": "refuse",
     "replace_in_use": False,
+    "wait_for_idle": 0,
     "ignore_compiler_mismatch": False,
 }
 DESIRED = {"nouveau": {"state": "present", "kernel_command_line": False}, "nvidia_driver": DRIVER}
@@ -51,6 +53,7 @@ FACTS = {
     "locks": [],
     "lock_obstacles": [],
     "installers": [],
+    "way_back": None,
     "kernel": {
         "running": RUNNING,
         "default": RUNNING,
@@ -302,6 +305,15 @@ def test_D1_an_old_installer_cannot_work_beside_a_driver_in_use_whatever_is_allo
 def test_users_of_the_wanted_driver_disturb_nobody():
     desired = dict(DESIRED, nvidia_driver=dict(DRIVER, version="570.144"))
     assert check("driver_in_use", IN_USE, desired) is None
+
+
+@pytest.mark.parametrize("version", ["580.65.06", "535.104.05"])
+def test_D2_N11_a_wait_for_idle_gpus_is_no_failure_before_it_has_begun(version):
+    desired = dict(DESIRED, nvidia_driver=dict(DRIVER, version=version, wait_for_idle=600))
+    found = check("driver_in_use", IN_USE, desired)
+    assert (found["result"], found["variable"]) == ("warn", "nvidia_driver_wait_for_idle")
+    assert "python3 (pid 4711, unit train.service)" in found["evidence"]
+    assert "up to 600 s" in found["remedy"]
 
 
 @pytest.mark.parametrize(("ours", "result"), [(True, "warn"), (False, "fail")])
@@ -834,3 +846,120 @@ def test_a_lock_that_cannot_be_set_fails_before_the_driver_is_installed(obstacle
 )
 def test_what_keeps_a_package_manager_from_locking(make_host, files, obstacles):
     assert reader.lock_obstacles(make_host(files)) == obstacles
+
+
+# -- the other ways of a driver ------------------------------------------------------------------------------------
+
+OLDER = "570.172.08"
+KEPT_RUNFILE = f"/var/lib/gpufleet/runfiles/NVIDIA-Linux-x86_64-{OLDER}.run"
+
+
+def last_good_set(**changes):
+    """The record of a change that replaced the older driver, and its runfile."""
+    content = b"#!/bin/sh\n# older\n"
+    found = {
+        **{"version": OLDER, "flavour": "open", "runfile": KEPT_RUNFILE, "arguments": [], "module_parameters": {}},
+        **{"sha256": hashlib.sha256(content).hexdigest(), "persistence": True, "members": {}, **changes},
+    }
+    return {KEPT_RUNFILE: content, last_good.PATH: json.dumps(found)}
+
+
+def ways(host, state, **options):
+    """id -> finding of a look at what this state of the driver would meet."""
+    driver = validated(NvidiaDriver(), {"state": state, **options})
+    found = _preflight.findings(host, {"nouveau": document()["nouveau"], "nvidia_driver": driver}, {})
+    return {finding["id"]: finding for finding in found}
+
+
+def test_B14_previous_is_predicted_for_the_version_that_it_means_on_this_host(make_host):
+    found = ways(make_host({**VIRGIN, **READY, **last_good_set()}), "previous")
+    assert found["way_back"]["result"] == "pass"
+    assert f"replaced driver {OLDER}" in found["way_back"]["evidence"]
+    assert found["gpu_generation"]["evidence"].endswith(f"open modules of {OLDER}")
+    assert found["kernel_headers"]["result"] == "pass"
+    blackwell = {"/sys/bus/pci/devices/0000:1b:00.0/device": "0x3182\n"}
+    found = ways(make_host({**VIRGIN, **READY, **last_good_set(), **blackwell}), "previous")
+    assert found["gpu_generation"]["result"] == "fail"
+    assert OLDER in found["gpu_generation"]["remedy"]
+
+
+def test_C2_previous_needs_the_room_that_its_driver_takes(make_host):
+    host = make_host({**VIRGIN, **last_good_set()})
+    assert "/var/lib/dkms" in ways(host, "previous")["space"]["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda host: host.remove(last_good.PATH), "no way back on this host"),
+        (lambda host: host.remove(KEPT_RUNFILE), f"{OLDER}, whose runfile is no longer"),
+        (lambda host: host.put({KEPT_RUNFILE: "torn"}), f"{OLDER}, whose runfile is no longer"),
+    ],
+    ids=["no set", "no runfile", "another file"],
+)
+def test_a_way_back_that_cannot_be_gone_fails_before_the_first_step(make_host, change, words):
+    host = make_host({**VIRGIN, **READY, **last_good_set()})
+    change(host)
+    found = ways(host, "previous")["way_back"]
+    assert (found["result"], found["variable"]) == ("fail", "nvidia_driver_state")
+    assert words in found["evidence"]
+    assert "nvidia_driver_version" in found["remedy"]
+
+
+def test_a_host_without_gpus_has_no_way_to_go_back_and_does_not_fail(make_host):
+    host = make_host({path: entry for path, entry in VIRGIN.items() if "0000:1b:00.0" not in path})
+    assert "way_back" not in ways(host, "previous")
+
+
+def test_absent_is_asked_only_what_concerns_removal_and_is_nothing_where_no_driver_is(make_host):
+    host = make_host({**VIRGIN, "/proc/mounts": "tmpfs / tmpfs rw,noexec 0 0\n"})
+    found = ways(host, "absent")
+    assert (found["removal"]["result"], found["removal"]["evidence"]) == ("pass", "no driver is on this host")
+    judged = {"kernel_headers", "kernel_compiler", "gpu_generation", "temporary_directory", "version_set", "nouveau"}
+    assert not judged & set(found)
+    assert host.calls == []
+
+
+REMOVABLE = {
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.172.08": "",
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": Link("libnvidia-ml.so.570.172.08"),
+    "/sys/module/nvidia/refcnt": "1\n",
+    "/proc/4711/fd/3": Link("/dev/nvidia0"),
+    "/proc/4711/comm": "python3\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "result", "variable"),
+    [
+        ({}, "fail", "nvidia_driver_replace_in_use"),
+        ({"replace_in_use": True}, "warn", "nvidia_driver_replace_in_use"),
+        ({"wait_for_idle": 60}, "warn", "nvidia_driver_wait_for_idle"),
+    ],
+)
+def test_D2_who_would_lose_a_driver_that_is_to_go_is_named(make_host, options, result, variable):
+    unit = {"/proc/4711/cgroup": "0::/system.slice/train.service\n"}
+    found = ways(make_host({**VIRGIN, **REMOVABLE, **unit}), "absent", **options)["removal"]
+    assert (found["result"], found["variable"]) == (result, variable)
+    assert "python3 (pid 4711, unit train.service)" in found["evidence"]
+
+
+@pytest.mark.parametrize("unit", ["nvidia-persistenced.service", "nvidia-fabricmanager.service"])
+def test_D2_the_drivers_own_daemons_do_not_keep_it(make_host, unit):
+    host = make_host({**VIRGIN, **REMOVABLE, "/proc/4711/cgroup": f"0::/system.slice/{unit}\n"})
+    assert ways(host, "absent")["removal"]["result"] == "pass"
+
+
+def test_P12_an_installer_at_work_is_told_before_a_removal_too(make_host):
+    at_work = {"/proc/77/cmdline": "/bin/sh\0/tmp/NVIDIA-Linux-x86_64-580.65.06.run\0"}
+    found = ways(make_host({**VIRGIN, **at_work}), "absent")["installer_running"]
+    assert found["result"] == "fail" and "pid 77" in found["evidence"]
+
+
+def test_D6_a_driver_of_packages_stays_and_that_is_said(make_host):
+    library = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.183.01"
+    host = make_host(
+        {**with_packages(("libnvidia-compute-535", "installed"), libnvidia_compute_535=library), library: ""}
+    )
+    found = ways(host, "absent")["removal"]
+    assert found["result"] == "warn" and "libnvidia-compute-535" in found["evidence"]
