@@ -59,9 +59,14 @@ ROLES = {
         {
             "name": "Verify",
             "ansible.builtin.set_fact": {
-                "__gpu_verify_result": {**ASSESSMENT, "version": "{{ gpu_verify_driver_version | default('unset') }}"}
+                "__gpu_verify_result": {
+                    **{**ASSESSMENT, "failed_checks": ["driver_loaded"], "failure": "another driver is loaded"},
+                    "checks": [{"id": "driver_loaded", "result": "fail", "evidence": "none", "remedy": "reboot"}],
+                }
             },
+            "when": "inventory_hostname in unproven",
         },
+        fails("inventory_hostname in unproven and gpu_verify_fail | default(true)"),
     ],
 }
 
@@ -77,15 +82,16 @@ def run(tmp_path):
     for name in ("plugins", "playbooks", "galaxy.yml"):
         (collection / name).symlink_to(ROOT / name)
 
-    def start(playbook, hosts=HOSTS, **variables):
+    def start(playbook, *arguments, hosts=HOSTS, **variables):
         inventory = {"gpu": {"hosts": dict.fromkeys(hosts, {"ansible_connection": "local"})}}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
-        lists: dict = dict.fromkeys(("done", "down", "refused", "broken", "silent"), [])
+        lists: dict = dict.fromkeys(("done", "down", "refused", "broken", "silent", "unproven"), [])
         values = {"gpu_report_directory": f"{tmp_path}/reports", "ansible_python_interpreter": sys.executable}
         (tmp_path / "values.json").write_text(json.dumps({**lists, **values, **variables}))
         command = [
             str(Path(sys.executable).parent / "ansible-playbook"),
             *("-i", f"{tmp_path}/hosts.yml", "-e", f"@{tmp_path}/values.json", f"{collection}/playbooks/{playbook}"),
+            *arguments,
         ]
         environment = {
             **os.environ,
@@ -125,6 +131,20 @@ def test_N8_a_host_that_would_fail_changes_no_host(run):
     assert rc != 0
     assert hosts_of(steps, "change") == []
     assert report == {}
+
+
+def test_P1_in_check_mode_nothing_is_proven_and_nothing_fails(run):
+    rc, steps, report, output = run("upgrade.yml", "--check", hosts=["a"], unproven=["a"])
+    assert rc == 0, output
+    assert hosts_of(steps, "verify") == ["a"]
+    assert report == {}, "check mode writes no report"
+
+
+def test_N9_a_canary_that_is_not_proven_stops_the_fleet_too(run):
+    rc, steps, report, _output = run("upgrade.yml", gpu_upgrade_serial=1, unproven=["a"])
+    assert rc != 0
+    assert hosts_of(steps, "change") == ["a"]
+    assert report["a"]["verdict"] == "failed"
 
 
 @pytest.mark.parametrize("reason", ["broken", "silent"])
