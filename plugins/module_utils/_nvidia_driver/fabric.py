@@ -37,6 +37,9 @@ MODULE_REMEDY = (
 )
 
 
+RETURN_REMEDY = "Copy its .deb there, from the mirror or machine that still has it, or add a repository that has it"
+
+
 class Fabric(member.Member):
     name = "fabric"
     options = {
@@ -97,7 +100,11 @@ class Fabric(member.Member):
 
     def refusals(self, state, desired):
         found = state["members"].get(self.name)
-        return problems(found, desired) if found else []
+        if not found:
+            return []
+        return problems(found, desired) + (
+            [] if waits(state, desired) else no_return(found, state["driver"]["library"])
+        )
 
     def unit_of(self, process, desired):
         return process["unit"][: -len(".service")] if process["unit"] in (UNIT, IMEX_UNIT) else None
@@ -111,7 +118,16 @@ class Fabric(member.Member):
             hindered = problems(found, desired)
             if hindered:
                 raise ConcernError("\n".join(hindered))
-            chosen = {part["offer"][0]: part["offer"][1] if part["version"] else None for part in due}
+            here = fabric_packages.kept(host)
+            chosen = {
+                name: version if part["version"] or version in here.get(name, ()) else None
+                for part in due
+                for name, version in [part["offer"]]
+            }
+            going = {name: version for part in due for name, version in fabric_packages.leaving(part).items()}
+            if found["manager"] == "apt":
+                lost = {name for part in due for name in part["lost"]}
+                fabric_packages.keep(host, {name: going[name] for name in going if name not in lost})
             fabric_packages.remember(host, sorted(chosen))
             others = {name for part in due for name in part["others"]}
             fabric_packages.change(host, found["manager"], chosen, sorted(others))
@@ -184,6 +200,10 @@ class Fabric(member.Member):
         except ConcernError as error:
             left.append(str(error))
         return left
+
+    def prune(self, host, kept):
+        installed = {name: package["version"] for name, package in _packages.installed(host).items()}
+        fabric_packages.prune(host, [installed, kept["packages"] if kept else {}])
 
     def withdraw(self, host):
         done = []
@@ -304,6 +324,17 @@ def problems(found, desired):
     if desired["fabric_manager"] == "present" and found["detected"] == "rack":
         lines.append("%s: %s. Set it to auto" % (VARIABLE, leftover(found, dict(desired, fabric_manager="auto"))))
     return lines
+
+
+def no_return(found, library):
+    """What of a set that works (it has the present driver's version) a change that fails could not put back."""
+    lost = {name: lost for part in found["parts"] for name, lost in part["lost"].items()}
+    return [
+        "%s: %s %s serves the present driver, is in no repository of this host and not kept in %s: a change that fails "
+        "could not put it back. %s" % (VARIABLE, name, lost[name], fabric_packages.DIRECTORY, RETURN_REMEDY)
+        for name in sorted(lost)
+        if library and version_set.upstream(lost[name]) == library["version"]
+    ]
 
 
 def missing_modules(host, names):

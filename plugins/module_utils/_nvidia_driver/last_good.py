@@ -97,9 +97,11 @@ def keep(host, found):
 
 
 def prune(host, version):
-    """Remove runfiles and checksum files that neither the present driver nor the way back needs."""
+    """Remove runfiles, checksum files and what members keep that neither the present driver nor the way back needs."""
     found = read(host)
     needed = {version} | ({found["version"]} if found else set())
     for path in host.glob(runfile.DIRECTORY + "/*.run") + host.glob(runfile.DIRECTORY + "/*.sha256sum"):
         if runfile.version_of(path) not in needed:
             host.remove(path)
+    for member in members.MEMBERS:
+        member.prune(host, found["members"].get(member.name) if found else None)

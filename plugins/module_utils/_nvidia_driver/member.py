@@ -83,6 +83,12 @@ class Member:
         """
         return []
 
+    def prune(self, host, kept):
+        """A change has ended well: let go of what neither the present driver nor the way back needs.
+
+        :param kept: the last-good set's part, from :meth:`kept`; None when there is no such set.
+        """
+
     def withdraw(self, host):
         """Remove what this collection put on the host for it.
 

@@ -28,6 +28,10 @@ def version_set(facts, desired, options):
         ", ".join(_describe(part) for part in found["parts"]),
     )
     lacking = [part for part in found["parts"] if not part["fits"] and not part["offer"]]
+    stranded = fabric.no_return(found, facts["driver"]["library"])
+    if not lacking and stranded:
+        evidence = "; ".join(reason.partition(": ")[2].partition(". ")[0] for reason in stranded)
+        return finding("version_set", "fail", evidence, fabric.RETURN_REMEDY + ".")
     if not lacking:
         return finding("version_set", "pass", evidence)
     if all(not part["known"] for part in lacking):
@@ -56,7 +60,7 @@ def version_set(facts, desired, options):
 def _describe(part):
     name, version = part["installed"] if part["fits"] else part["offer"] or (part["names"][0], None)
     if version:
-        return "%s %s %s" % (name, version, "is installed" if part["fits"] else "is in a repository")
+        return "%s %s %s" % (name, version, "is installed" if part["fits"] else "can be had")
     wanted_version = part["version"] or "in any version"
     known = "in no repository" if part["known"] else "not known to be in a repository"
     return "%s %s is %s" % (" or ".join(part["names"]), wanted_version, known)

@@ -375,7 +375,7 @@ def test_B14_a_table_that_refuses_is_not_overruled():
 
 FABRIC_MANAGER = {
     **{"what": "fabric manager", "names": ["nvidia-fabricmanager", "nvidia-fabricmanager-580"], "version": "580.65.06"},
-    **{"installed": None, "offer": None, "fits": False, "known": True, "offered": [], "others": {}},
+    **{"installed": None, "offer": None, "fits": False, "known": True, "offered": [], "others": {}, "lost": {}},
 }
 
 
@@ -388,7 +388,7 @@ def with_fabric(detected="nvswitch", **changes):
     ("part", "result", "word"),
     [
         ({"fits": True, "installed": ["nvidia-fabricmanager", "580.65.06-1"]}, "pass", "580.65.06-1 is installed"),
-        ({"offer": ["nvidia-fabricmanager", "580.65.06-1"]}, "pass", "580.65.06-1 is in a repository"),
+        ({"offer": ["nvidia-fabricmanager", "580.65.06-1"]}, "pass", "580.65.06-1 can be had"),
         ({"offered": ["580.95.05-1"]}, "fail", "in no repository; there is 580.95.05-1"),
         ({"known": False}, "not_measured", "not known to be in a repository"),
     ],
@@ -399,6 +399,17 @@ def test_N8_J1_the_whole_set_is_looked_for_before_anything_changes(part, result,
     assert found["result"] == result
     assert word in found["evidence"]
     assert "driver 580.65.06" in found["evidence"]
+
+
+def test_N8_a_set_that_could_not_be_put_back_stops_before_anything_changes():
+    offer, lost = ["nvidia-fabricmanager", "580.65.06-1"], {"nvidia-fabricmanager-570": "570.172.08-1"}
+    facts = with_fabric(parts=[dict(FABRIC_MANAGER, offer=offer, lost=lost)])
+    assert check("version_set", facts)["result"] == "pass", "no driver that it serves is here"
+    facts["driver"]["library"] = {"version": "570.172.08", "path": "/usr/lib64/x"}
+    found = check("version_set", facts)
+    assert found["result"] == "fail"
+    assert "nvidia-fabricmanager-570 570.172.08-1" in found["evidence"]
+    assert found["remedy"].startswith("Copy its .deb there")
 
 
 def test_J3_a_leftover_fabric_manager_is_no_failure():

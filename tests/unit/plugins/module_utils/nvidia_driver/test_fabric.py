@@ -26,6 +26,10 @@ MADISON = (
 OFFER = "".join(
     f"{name} | {VERSION}-1 | https://repo.example.org x\n" for name in ("nvidia-fabricmanager", "libnvidia-nscq")
 )
+#: The same, on a host with the packages of another branch: can those be had again?
+OLD_NAMES = ("libnvidia-nscq-570", "nvidia-fabricmanager-570")
+MADISON_OVER_OLD = (*MADISON, *OLD_NAMES)
+OFFER_OLD = "".join(f"{name} | {trees.OLDER}-1 | https://repo.example.org x\n" for name in OLD_NAMES)
 WORDS = (f"libnvidia-nscq={VERSION}-1", f"nvidia-fabricmanager={VERSION}-1")
 SIMULATE = (
     "apt-get",
@@ -35,7 +39,10 @@ SIMULATE = (
     "--allow-downgrades",
     "--allow-change-held-packages",
 )
-LOCK = ("-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Options::=--force-confold")
+LOCK = (
+    *("-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Options::=--force-confold"),
+    *("-o", "Dir::Cache::archives=/var/lib/gpufleet/packages", "-o", "APT::Keep-Downloaded-Packages=true"),
+)
 INSTALL = (*SIMULATE, *LOCK, *WORDS)
 SIMULATE = ("apt-get", "--simulate", *INSTALL[1:])
 ACTIVE = ("systemctl", "is-active", "--quiet", fabric.UNIT)
@@ -62,14 +69,28 @@ COMPLETE = dpkg(nvidia_fabricmanager=f"{VERSION}-1", libnvidia_nscq=f"{VERSION}-
 OLD = dpkg(nvidia_fabricmanager_570=f"{trees.OLDER}-1", libnvidia_nscq_570=f"{trees.OLDER}-1")
 
 
+def file_of(name, version):
+    return f"{fabric_packages.DIRECTORY}/{name}_{version}_amd64.deb"
+
+
+def files_of(version, *names):
+    return {file_of(name, f"{version}-1"): "" for name in names}
+
+
+def downloads(*words):
+    """The command that puts the files of installed packages aside, and its effect."""
+    files = {file_of(*word.split("=")): "" for word in words}
+    return {(*INSTALL[: -len(WORDS)], "--reinstall", "--download-only", *words): trees.does(files)}
+
+
 def hgx(status="", **extra):
     return {**trees.virgin(), **SWITCH, **APT_LIST, "/var/lib/dpkg/status": status, **extra}
 
 
-def state_of(host, document, loaded=None, users=None):
+def state_of(host, document, loaded=None, users=None, library=None):
     return {
         "members": {"fabric": FABRIC.read(host, document)},
-        "driver": {"loaded": {"version": loaded} if loaded else None},
+        "driver": {"loaded": {"version": loaded} if loaded else None, "library": library and {"version": library}},
         "stopped": [],
         "users": users or {"modules": {}, "processes": [], "foreign": []},
     }
@@ -173,15 +194,72 @@ def test_D7_a_package_that_would_bring_a_driver_along_is_not_installed(make_host
 
 
 def test_J1_another_branch_goes_out_in_the_step_in_which_the_wanted_one_comes_in(make_host):
-    removed = ("libnvidia-nscq-570-", "nvidia-fabricmanager-570-")
-    commands = {MADISON: (0, OFFER), (*SIMULATE, *removed): (0, ""), (*INSTALL, *removed): installs}
+    removed = tuple(name + "-" for name in OLD_NAMES)
+    commands = {
+        MADISON_OVER_OLD: (0, OFFER + OFFER_OLD),
+        (*SIMULATE, *removed): (0, ""),
+        (*INSTALL, *removed): installs,
+    }
+    commands.update(downloads(*(f"{name}={trees.OLDER}-1" for name in OLD_NAMES)))
     host = make_host(hgx(OLD, **{WANTS: Link("x")}), {**commands, ACTIVE: (3, ""), RAN: (0, "0\n")})
     FABRIC.install(host, desired(), state_of(host, desired()))
     assert (*INSTALL, *removed) in host.calls
+    aside = next(number for number, call in enumerate(host.calls) if "--download-only" in call)
+    assert aside < host.calls.index((*INSTALL, *removed)), "what goes is put aside before it goes"
+    assert sorted(fabric_packages.kept(host)) == sorted(OLD_NAMES)
+
+
+def test_J1_what_cannot_be_put_aside_stays(make_host):
+    words = tuple(f"{name}={trees.OLDER}-1" for name in OLD_NAMES)
+    commands = dict.fromkeys(downloads(*words), (100, "", "E: 404"))
+    host = make_host(hgx(OLD), {MADISON_OVER_OLD: (0, OFFER + OFFER_OLD), ACTIVE: (3, ""), RAN: (0, "0\n"), **commands})
+    with pytest.raises(ConcernError, match="cannot be kept for the way back.*404"):
+        FABRIC.install(host, desired(), state_of(host, desired()))
+    assert not any(call[:2] == INSTALL[:2] and "--download-only" not in call for call in host.calls)
+
+
+def test_N8_a_set_that_works_and_could_not_be_had_again_is_not_replaced(make_host):
+    half = OFFER_OLD.splitlines(keepends=True)[0]
+    host = make_host(hgx(OLD), {MADISON_OVER_OLD: (0, OFFER + half), ACTIVE: (3, ""), RAN: (0, "0\n")})
+    (refusal,) = FABRIC.refusals(state_of(host, desired(), library=trees.OLDER), desired())
+    assert f"nvidia-fabricmanager-570 {trees.OLDER}-1 serves the present driver" in refusal
+    assert "Copy its .deb there" in refusal
+    assert FABRIC.refusals(state_of(host, desired(), library="570.133.20"), desired()) == [], "it does not work now"
+    host.put(files_of(trees.OLDER, "nvidia-fabricmanager-570"))
+    assert FABRIC.refusals(state_of(host, desired(), library=trees.OLDER), desired()) == []
+
+
+def test_N8_the_way_back_asks_no_repository(make_host):
+    """As state: previous takes it, and as a change that failed does."""
+    older = desired(version=trees.OLDER)
+    files = {**files_of(trees.OLDER, *OLD_NAMES), **files_of(VERSION, "nvidia-fabricmanager", "libnvidia-nscq")}
+    words = (*(file_of(name, f"{trees.OLDER}-1") for name in OLD_NAMES), "libnvidia-nscq-", "nvidia-fabricmanager-")
+    back = INSTALL[: -len(WORDS)] + words
+    commands = {SIMULATE[: -len(WORDS)] + words: (0, ""), back: trees.does({"/var/lib/dpkg/status": OLD})}
+    tree = {path: entry for path, entry in hgx(COMPLETE, **{WANTS: Link("x")}, **files).items() if path not in APT_LIST}
+    host = make_host(tree, {**commands, ACTIVE: (3, ""), RAN: (0, "0\n")})
+    assert FABRIC.refusals(state_of(host, older, library=VERSION), older) == []
+    FABRIC.install(host, older, state_of(host, older))
+    assert host.calls.count(back) == 1
+    assert FABRIC.kept(state_of(host, older))["packages"] == dict.fromkeys(OLD_NAMES, f"{trees.OLDER}-1")
+    host.put({"/var/lib/dpkg/status": COMPLETE, fabric_packages.RECORD: '["libnvidia-nscq", "nvidia-fabricmanager"]'})
+    assert FABRIC.put_back(host, {"packages": dict.fromkeys(OLD_NAMES, f"{trees.OLDER}-1"), "enabled": True}) == []
+    assert host.calls.count(back) == 2
+
+
+def test_only_the_files_of_the_present_set_and_of_the_last_good_one_stay(make_host):
+    stays = {**files_of(trees.OLDER, *OLD_NAMES), **files_of(VERSION, "nvidia-fabricmanager", "libnvidia-nscq")}
+    goes = {**files_of("550.54.14", "nvidia-fabricmanager-550"), **files_of("580.95.05", "nvidia-fabricmanager")}
+    epoch = {f"{fabric_packages.DIRECTORY}/nvlsm_1%3a2025.06-1_amd64.deb": ""}
+    host = make_host(hgx(COMPLETE + "\n" + dpkg(nvlsm="1:2025.06-1"), **stays, **goes, **epoch))
+    FABRIC.prune(host, {"packages": dict.fromkeys(OLD_NAMES, f"{trees.OLDER}-1")})
+    assert set(host.tree(fabric_packages.DIRECTORY)) == {*stays, *epoch}
+    FABRIC.prune(host, None)
+    assert set(fabric_packages.kept(host)) == {"nvidia-fabricmanager", "libnvidia-nscq", "nvlsm"}
 
 
 def test_J1_the_upgrade_of_a_branch_goes_back_with_its_packages(make_host):
-    host = make_host(hgx(OLD, **{WANTS: Link("x")}), {MADISON: (0, OFFER), ACTIVE: (3, ""), RAN: (0, "0\n")})
+    host = make_host(hgx(OLD, **{WANTS: Link("x")}), {MADISON_OVER_OLD: (0, OFFER), ACTIVE: (3, ""), RAN: (0, "0\n")})
     kept = json.loads(json.dumps(FABRIC.kept(state_of(host, desired()))))
     assert kept["packages"] == {
         "nvidia-fabricmanager-570": f"{trees.OLDER}-1",
@@ -207,7 +285,7 @@ def test_what_cannot_be_put_back_is_told(make_host):
 
 
 def test_J13_a_fabric_manager_that_serves_gpus_in_use_is_left_until_the_reboot(make_host):
-    host = make_host(hgx(OLD, **{WANTS: Link("x")}), {MADISON: (0, OFFER), ACTIVE: (0, "")})
+    host = make_host(hgx(OLD, **{WANTS: Link("x")}), {MADISON_OVER_OLD: (0, OFFER), ACTIVE: (0, "")})
     state = state_of(host, desired(), loaded=trees.OLDER, users=BUSY)
     difference = Difference()
     FABRIC.assess(difference, state, desired())
