@@ -83,6 +83,10 @@ BUDGETS = {
 }
 #: What a role's option and its module's option must agree on.
 SHARED_KEYS = ("type", "elements", "choices", "default")
+#: Lists of packages that must not come in, where a metapackage has to be named.
+REFUSALS = ("REFUSED", "LIKELY_OFFENDERS")
+#: Any package of CUDA's but a toolkit of one version: those bring a driver of packages, or may one day (D8).
+CUDA = re.compile(r"cuda(?!-toolkit-\d+-\d+(?:[=*]|$))(?:[-=*].*)?")
 TEST_BED = re.compile(
     r"gpufleet-sim|\bsim\.[a-z]|import sim\b|simulated (?:gpu|host|machine|nvml)|test bed", re.IGNORECASE
 )
@@ -334,6 +338,40 @@ def tasks_keep_off_what_the_engine_does_badly(root):
                 yield f"{where}: '{name}' registers a command without check_mode"
 
 
+def cuda_comes_as_a_toolkit_of_one_version(root):
+    """The metapackage ``cuda`` replaces the runfile's driver by one of packages (D8)."""
+    paths = [path for folder in ("roles", "playbooks", "inventories") for path in root.glob(f"{folder}/**/*.yml")]
+    for path in sorted(paths):
+        for name in sorted({word for word in _words(_yaml(path)) if CUDA.fullmatch(word)}):
+            yield f"{path.relative_to(root)}: names {name}; only cuda-toolkit-X-Y brings no driver"
+    for path in sorted(root.glob("plugins/**/*.py")):
+        for line, names in _lists_of_texts(ast.parse(path.read_text())):
+            for name in filter(CUDA.fullmatch, names):
+                yield f"{path.relative_to(root)}:{line}: names {name}; only cuda-toolkit-X-Y brings no driver"
+
+
+def _lists_of_texts(module):
+    """``(line, texts)`` of every literal list, tuple or set of nothing but texts that is none of REFUSALS."""
+    assignments = [node for node in ast.walk(module) if isinstance(node, ast.Assign)]
+    refusals = {id(node.value) for node in assignments if any(_is_name(node.targets[0], name) for name in REFUSALS)}
+    for node in ast.walk(module):
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and id(node) not in refusals:
+            values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+            if len(values) == len(node.elts) and all(isinstance(value, str) for value in values):
+                yield node.lineno, values
+
+
+def _words(document):
+    """Every word of every text in a YAML document: values and list items, no keys."""
+    if isinstance(document, dict):
+        document = list(document.values())
+    if isinstance(document, list):
+        for entry in document:
+            yield from _words(entry)
+    elif isinstance(document, str):
+        yield from re.split(r"[\s,'\"\[\]]+", document)
+
+
 def facts_are_no_variables(root):
     """Facts are read from ansible_facts only (P5); what else begins with ansible_ is how to connect, or the play."""
     for path in sorted(path for folder in ("roles", "playbooks") for path in root.glob(f"{folder}/**/*.yml")):
@@ -499,6 +537,7 @@ LAWS = (
     readmes_are_current,
     tasks_are_declarative,
     tasks_keep_off_what_the_engine_does_badly,
+    cuda_comes_as_a_toolkit_of_one_version,
     facts_are_no_variables,
     the_engine_is_strict,
     every_scenario_begins_in_check_mode,

@@ -114,6 +114,17 @@ BROKEN = [
         {"roles/demo/tasks/main.yml": "- name: Ask\n  ansible.builtin.command: ls\n  register: __demo_found\n"},
         "without check_mode",
     ),
+    *(
+        (laws.cuda_comes_as_a_toolkit_of_one_version, {path: text}, message)
+        for path, text, message in (
+            ("roles/demo/defaults/main.yml", "demo_packages: [cuda]\n", "names cuda;"),
+            ("roles/demo/tasks/main.yml", "- ansible.builtin.apt: {name: 'gcc,cuda=12.6-1'}\n", "names cuda=12.6-1;"),
+            ("playbooks/site.yml", "- ansible.builtin.package:\n    name: [make, cuda-12-6]\n", "names cuda-12-6;"),
+            ("inventories/x/all.yml", "version_lock_extra_packages: [cuda-toolkit]\n", "names cuda-toolkit;"),
+            ("plugins/module_utils/_demo.py", "PACKAGES = ['make', 'cuda']\n", "names cuda"),
+            ("plugins/module_utils/_demo.py", "run(['apt-get', 'install', 'cuda-drivers'])\n", "names cuda-drivers"),
+        )
+    ),
     (
         laws.facts_are_no_variables,
         {"roles/demo/tasks/main.yml": TASK + "  when: ansible_distribution == 'Debian'\n"},
@@ -169,3 +180,11 @@ def test_a_bad_tree_breaks_the_law(law, changes, message, tree):
 
 def test_every_law_is_shown_to_fail():
     assert {law for law, _changes, _message in BROKEN} == set(laws.LAWS)
+
+
+def test_D8_a_toolkit_of_one_version_and_the_lists_of_what_is_refused_may_be_named(tree):
+    good = {
+        "roles/demo/defaults/main.yml": "demo_packages: [cuda-toolkit-12-6, cuda-toolkit-13-0=13.0.1-1]\n",
+        "plugins/module_utils/_demo.py": "REFUSED = ('cuda', 'cuda-drivers')\nFIELDS = (('cuda', read),)\n",
+    }
+    assert list(laws.cuda_comes_as_a_toolkit_of_one_version(tree(good))) == []
