@@ -77,10 +77,13 @@ def files_of(version, *names):
     return {file_of(name, f"{version}-1"): "" for name in names}
 
 
+def downloaded(*words):
+    return {file_of(*word.split("=")): "" for word in words}
+
+
 def downloads(*words):
     """The command that puts the files of installed packages aside, and its effect."""
-    files = {file_of(*word.split("=")): "" for word in words}
-    return {(*INSTALL[: -len(WORDS)], "--reinstall", "--download-only", *words): trees.does(files)}
+    return {(*INSTALL[: -len(WORDS)], "--reinstall", "--download-only", *words): trees.does(downloaded(*words))}
 
 
 def hgx(status="", **extra):

@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The version set, resolved from literal machines and repositories."""
 
+import re
+
 import pytest
 
-from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import version_set
+from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import fabric_packages, version_set
 
 SWITCH = {"address": "0000:07:00.0", "device": "0x22a3", "driver": "nvidia-nvswitch"}
 APT_LIST = "/var/lib/apt/lists/repo_dists_stable_main_binary-amd64_Packages"
@@ -109,6 +111,24 @@ def test_J1_the_package_name_follows_the_branch(base, branch, manager, names):
 )
 def test_the_upstream_version_of_a_package(version, upstream):
     assert version_set.upstream(version) == upstream
+
+
+@pytest.mark.parametrize("manager", ["apt", "dnf"])
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("kind", ["nvswitch", "nvlink5", "rack"])
+def test_B12_no_package_is_named_with_an_architecture_which_debs_and_rpms_spell_differently(
+    kind, architecture, manager
+):
+    parts = version_set.resolve(kind, "570.133.20", architecture, manager)["parts"]
+    words = re.split(r"[-_.:]", "-".join(name for part in parts for name in part["names"]))
+    assert len(words) > 1
+    assert not {"amd64", "arm64", "x86", "aarch64", "sbsa"} & set(words)
+
+
+@pytest.mark.parametrize("architecture", ["amd64", "arm64"])
+def test_B12_a_kept_file_is_found_on_either_architecture(make_host, architecture):
+    path = f"{fabric_packages.DIRECTORY}/nvidia-imex_580.95.05-1_{architecture}.deb"
+    assert fabric_packages.kept(make_host({path: ""})) == {"nvidia-imex": {"580.95.05-1": path}}
 
 
 def test_J1_the_branch_alone_does_not_fit():
