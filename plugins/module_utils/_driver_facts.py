@@ -36,9 +36,12 @@ PROC = "/proc/driver/nvidia/"
 UNINSTALLERS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
 _DPKG_INFO = "/var/lib/dpkg/info"
-#: Files that make a package part of a driver; the container toolkit and the fabric manager own none of them.
+#: Files that make a package part of a driver; the container toolkit and the fabric manager own none of them. The CUDA
+#: toolkit has libraries of the same names in folders of its own: to link against (stubs) and for older drivers (compat).
 _DRIVER_FILE = re.compile(
-    r"/(libnvidia-ml\.so|libcuda\.so|nvidia-smi$|nvidia\.ko|src/nvidia[^/]*-\d|firmware/nvidia/\d)", re.MULTILINE
+    r"^(?!/usr/local/cuda|.*/stubs/).*/(libnvidia-ml\.so|libcuda\.so|nvidia-smi$|nvidia\.ko|src/nvidia[^/]*-\d"
+    r"|firmware/nvidia/\d)",
+    re.MULTILINE,
 )
 #: Meta-packages own no files, and prebuilt modules are linked when they are installed: removing or upgrading them
 #: changes the driver all the same.

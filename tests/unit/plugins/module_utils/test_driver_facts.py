@@ -115,6 +115,18 @@ def test_D10_prebuilt_modules_are_part_of_the_driver_and_a_kernel_of_that_flavou
     assert _driver_facts.read(make_host(dpkg({**prebuilt, **others})))["packages"] == sorted(prebuilt)
 
 
+def test_D6_the_cuda_toolkits_own_copies_are_no_driver(make_host):
+    targets = "/usr/local/cuda-13.0/targets/x86_64-linux"
+    toolkit = {
+        "cuda-compat-13-0": ["/usr/local/cuda-13.0/compat/libcuda.so.580.95.05"],
+        "cuda-driver-dev-13-0": [f"{targets}/lib/stubs/libcuda.so"],
+        "cuda-nvml-dev-13-0": [f"{targets}/lib/stubs/libnvidia-ml.so", f"{targets}/include/nvml.h"],
+        "nvidia-cuda-dev": ["/usr/lib/x86_64-linux-gnu/stubs/libcuda.so"],
+    }
+    driver = {"libcuda1": ["/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.535.247.01"]}
+    assert _driver_facts.read(make_host(dpkg({**toolkit, **driver})))["packages"] == ["libcuda1"]
+
+
 def test_D6_a_runfile_over_packages_is_mixed(make_host):
     host = make_host({**RUNFILE, **dpkg({"libnvidia-compute-535": [f"{FOLDER}/libnvidia-ml.so.535.98"]})})
     assert _driver_facts.read(host)["provenance"] == "mixed"
