@@ -37,7 +37,7 @@ UNINSTALLERS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
 _DPKG_INFO = "/var/lib/dpkg/info"
 #: Files that make a package part of a driver; the container toolkit and the fabric manager own none of them. The CUDA
-#: toolkit has libraries of the same names in folders of its own: to link against (stubs) and for older drivers (compat).
+#: toolkit has libraries of the same names in folders of its own: to link against (stubs), for old drivers (compat).
 _DRIVER_FILE = re.compile(
     r"^(?!/usr/local/cuda|.*/stubs/).*/(libnvidia-ml\.so|libcuda\.so|nvidia-smi$|nvidia\.ko|src/nvidia[^/]*-\d"
     r"|firmware/nvidia/\d)",
