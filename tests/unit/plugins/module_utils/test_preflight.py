@@ -955,6 +955,15 @@ def test_D2_who_would_lose_a_driver_that_is_to_go_is_named(make_host, options, r
     assert "python3 (pid 4711, unit train.service)" in found["evidence"]
 
 
+def test_D2_a_container_is_named_by_its_id_before_a_change_and_before_a_removal(make_host):
+    unit = {"/proc/4711/cgroup": "0::/system.slice/docker-ab12ab12ab12ffff0000.scope\n"}
+    host = make_host({**VIRGIN, **READY, **REMOVABLE, "/sys/module/nvidia/version": "570.172.08\n", **unit})
+    named = "python3 (pid 4711, container ab12ab12ab12)"
+    assert named in ways(host, "absent")["removal"]["evidence"]
+    wanted = {"version": "580.65.06", "runfile_sha256": "0" * 64}
+    assert named in ways(host, "present", **wanted)["driver_in_use"]["evidence"]
+
+
 @pytest.mark.parametrize("unit", ["nvidia-persistenced.service", "nvidia-fabricmanager.service"])
 def test_D2_the_drivers_own_daemons_do_not_keep_it(make_host, unit):
     host = make_host({**VIRGIN, **REMOVABLE, "/proc/4711/cgroup": f"0::/system.slice/{unit}\n"})
