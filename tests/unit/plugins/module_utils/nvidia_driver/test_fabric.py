@@ -431,6 +431,17 @@ def test_present_is_refused_on_a_compute_node_of_a_rack(make_host):
     assert "switch trays" in FABRIC.refusals(state_of(host, document), document)[0]
 
 
+def test_J3_a_compute_node_of_a_rack_gets_imex_and_its_leftover_fabric_manager_is_disabled(make_host):
+    ask = ("apt-cache", "madison", "nvidia-imex", "nvidia-imex-580")
+    status = dpkg(nvidia_fabricmanager=f"{VERSION}-1")
+    tree = {**trees.virgin(), **trees.gpu(device="0x31c2"), **APT_LIST, "/var/lib/dpkg/status": status}
+    commands = {ask: (0, f"nvidia-imex | {VERSION}-1 | x y\n"), ACTIVE: (3, "")}
+    host = make_host({**tree, WANTS: Link("x")}, commands)
+    difference = difference_of(host, loaded=VERSION)
+    assert whats(difference) == {fabric.UNIT: "disabled", "package nvidia-imex": f"{VERSION}-1"}
+    assert "switch trays" in difference.items[0]["why"]
+
+
 def test_withdraw_removes_what_was_installed_here_and_nothing_else(make_host):
     removal = ("nvidia-fabricmanager-",)
     files = hgx(
