@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A signed apt repository of nearly empty packages, made from catalogue.yml with dpkg-deb and gpg.
 
-    <directory>/key.asc                      the public key; the private one is thrown away with the build
+    <directory>/key.asc                      the public key; see signing.py
     <directory>/dists/<suite>/InRelease      one suite each of the catalogue
     <directory>/pool/<name>_<version>.deb
 
@@ -25,6 +25,7 @@ import yaml
 
 from sim.lab import cache
 from sim.lab.process import call, say
+from sim.packages import signing
 
 CATALOGUE = Path(__file__).with_name("catalogue.yml")
 #: Files of the packages that name one of these folders in the catalogue; @VERSION@ is the upstream version.
@@ -136,13 +137,7 @@ def _index(directory: Path, suite: str, row: dict[str, Any], stanzas: Iterable[s
 
 
 def _sign(directory: Path) -> None:
-    """Sign every suite with a key that lives no longer than this call."""
-    with tempfile.TemporaryDirectory(prefix="gpg-") as home:  # short: the agent's socket lies in it
-        gpg = ["gpg", "--homedir", home, "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
-        try:
-            call([*gpg, "--quick-generate-key", SIGNER, "ed25519", "sign", "never"])
-            call([*gpg, "--armor", "--output", str(directory / "key.asc"), "--export", SIGNER])
-            for release in sorted(directory.glob("dists/*/Release")):
-                call([*gpg, "--clearsign", "--output", str(release.with_name("InRelease")), str(release)])
-        finally:
-            call(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
+    with signing.gpg(SIGNER, "ed25519") as gpg:
+        call([*gpg, "--armor", "--output", str(directory / "key.asc"), "--export", SIGNER])
+        for release in sorted(directory.glob("dists/*/Release")):
+            call([*gpg, "--clearsign", "--output", str(release.with_name("InRelease")), str(release)])

@@ -21,6 +21,7 @@ import yaml
 
 from sim.lab import cache
 from sim.lab.process import call, say
+from sim.packages import signing
 
 CATALOGUE = Path(__file__).with_name("rpm.yml")
 DEFAULT = cache.MIRROR / "rpm"
@@ -124,21 +125,12 @@ def _build(rows: dict[str, dict[str, Any]], directory: Path) -> None:
 
 
 def _sign(top: Path, files: list[Path]) -> None:
-    """Sign with a key that nobody keeps: the hosts are told to trust whatever the lab's mirror publishes beside it."""
-    home = top / "gnupg"
-    home.mkdir(mode=0o700)
-    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet"]
-    call([*gpg, "--passphrase", "", "--quick-generate-key", SIGNER, "rsa3072", "sign", "never"])
-    call([*gpg, "--armor", "--output", str(top / "RPM-GPG-KEY"), "--export", SIGNER])
-    flags = [
-        "--define",
-        f"__gpg {shutil.which('gpg')}",
-        "--define",
-        f"_gpg_path {home}",
-        "--define",
-        f"_gpg_name {SIGNER}",
-    ]
-    call(["rpmsign", *flags, "--addsign", *map(str, files)], timeout=600)
+    with signing.gpg(SIGNER, "rsa3072") as gpg:
+        call([*gpg, "--armor", "--output", str(top / "RPM-GPG-KEY"), "--export", SIGNER])
+        home = gpg[gpg.index("--homedir") + 1]
+        macros = {"__gpg": shutil.which("gpg"), "_gpg_path": home, "_gpg_name": SIGNER}
+        flags = [word for macro in macros.items() for word in ("--define", " ".join(map(str, macro)))]
+        call(["rpmsign", *flags, "--addsign", *map(str, files)], timeout=600)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import version_set
 from ansible_collections.gpufleet.metal.plugins.module_utils._version_lock import _candidates
+from sim.lab import cache
 from sim.packages import apt
 from sim.runfile.package import KNOWN_VERSIONS
 
@@ -76,13 +77,24 @@ def test_apt_refuses_an_index_that_was_changed_after_signing(repository, tmp_pat
     assert Apt(tmp_path / "root", copy, ["stable"]).run("apt-get", "update", "--error-on=any").returncode != 0
 
 
-def test_a_second_build_changes_nothing_and_a_changed_catalogue_makes_another(repository, monkeypatch):
-    before = (repository / "key.asc").read_bytes()
+def test_a_second_build_changes_nothing_and_a_changed_catalogue_makes_another_with_the_same_key(
+    repository, monkeypatch
+):
+    release = repository / "dists/stable/InRelease"
+    before, key = release.read_bytes(), (repository / "key.asc").read_bytes()
     apt.build(repository)
-    assert (repository / "key.asc").read_bytes() == before
+    assert release.read_bytes() == before
     monkeypatch.setattr(apt, "digest", lambda: "another")
     apt.build(repository)
-    assert (repository / "key.asc").read_bytes() != before
+    assert release.read_bytes() != before
+    # A host that runs meanwhile has the old one, and goes on trusting the repository.
+    assert (repository / "key.asc").read_bytes() == key
+
+
+def test_nobody_else_reads_the_private_key(repository):
+    kept = cache.CACHE / "packages-ed25519.key"
+    assert kept.stat().st_mode & 0o077 == 0
+    assert cache.MIRROR not in kept.parents
 
 
 def test_a_built_package_has_the_fields_of_the_catalogue(repository):
