@@ -255,14 +255,18 @@ def _verify(concern, host, wanted, record, loaded, kept):
 
 
 def start_stopped(host, wanted, record):
-    """Start exactly the units that were stopped, where a driver is loaded; at boot they start by themselves.
+    """Start exactly the units that were stopped, where the driver is loaded that is on disk.
+
+    Beside another one they would not start (N1): then the next boot starts them.
 
     :returns: which of them did not start and what to do, or None. ``record`` keeps those.
     """
     failed, left = [], []
+    driver = _driver_facts.read(host)
+    fits = bool(driver["loaded"] and driver["library"]) and driver["loaded"]["version"] == driver["library"]["version"]
     for name in record["stopped"]:
         unwanted = name + ".service" == boot.PERSISTENCED_UNIT and not wanted["persistence"]
-        waits = not _modules.loaded(host, "nvidia") and name not in members.independent()
+        waits = not fits and name not in members.independent()
         if unwanted or waits or boot.active(host, name + ".service"):
             continue
         answer = host.run(["systemctl", "start", name], timeout=120, changes=True)

@@ -270,7 +270,9 @@ def _modules(loaded):
             shutil.rmtree(path)
     for name, entry in loaded.items():
         path = SYS / "module" / name
-        write(path / "refcnt", f"{len(holders(name, loaded)) + users(name)}\n")
+        # The file stays as it is when a process opens or closes a device: open files are counted when it matters.
+        inside = users(name) if name == "nouveau" else 0
+        write(path / "refcnt", f"{len(holders(name, loaded)) + inside}\n")
         write(path / "initstate", "live\n")
         write(path / "coresize", "16384\n")
         if entry["version"]:

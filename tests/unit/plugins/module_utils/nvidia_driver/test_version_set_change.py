@@ -107,6 +107,19 @@ def test_N1_J13_stop_install_load_start_in_this_order_and_no_restart(make_host):
     assert not any(call[:2] == ("systemctl", "restart") and UNIT in call for call in host.calls)
 
 
+def test_N1_what_was_stopped_waits_for_the_reboot_that_loads_its_version(make_host):
+    host = hgx(make_host)
+    host.put({"/sys/module/nvidia_uvm/refcnt": "1\n"})  # seen once the daemons' files are closed
+    beside = trees.installer("--allow-installation-with-running-driver", environment=test_transaction.CC)
+    host.commands[beside] = trees.installs()
+    difference = trees.converge(CONCERN, host, trees.desired())
+    assert difference.status == "pending", difference.items
+    assert host.read_value("/sys/module/nvidia/version") == OLDER
+    assert fabric_manager(host) == VERSION
+    assert STOP in host.calls
+    assert not {START, START_AGAIN} & set(host.calls), "beside the old driver it would only fail"
+
+
 def test_J1_N8_a_fabric_manager_that_does_not_start_takes_the_whole_set_back(make_host):
     host = hgx(make_host)
 
