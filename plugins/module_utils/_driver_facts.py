@@ -35,18 +35,16 @@ PROC = "/proc/driver/nvidia/"
 #: The runfile leaves one of these; a package does not.
 UNINSTALLERS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
-_DPKG_INFO = "/var/lib/dpkg/info"
 #: Files that make a package part of a driver; the container toolkit and the fabric manager own none of them. The CUDA
 #: toolkit has libraries of the same names in folders of its own: to link against (stubs), for old drivers (compat).
 _DRIVER_FILE = re.compile(
     r"^(?!/usr/local/cuda|.*/stubs/).*/(libnvidia-ml\.so|libcuda\.so|nvidia-smi$|nvidia\.ko|src/nvidia[^/]*-\d"
-    r"|firmware/nvidia/\d)",
-    re.MULTILINE,
+    r"|firmware/nvidia/\d)"
 )
 #: Meta-packages own no files, and prebuilt modules are linked when they are installed: removing or upgrading them
 #: changes the driver all the same.
 _META_PACKAGE = re.compile(
-    r"(cuda-drivers|nvidia-driver|nvidia-headless|nvidia-open|linux-(modules|objects|signatures)-nvidia)(-|\Z)"
+    r"(akmod-nvidia|cuda-drivers|nvidia-driver|nvidia-headless|nvidia-open|linux-(modules|objects|signatures)-nvidia)(-|\Z)"
 )
 
 
@@ -135,20 +133,12 @@ def _match(loaded, library, on_disk):
 
 
 def _driver_packages(host):
-    owned = []
-    for name in sorted(_packages.installed(host)):
-        if not re.search(r"nvidia|cuda|nvml", name):
-            continue
-        bare, _colon, arch = name.partition(":")
-        listings = [f"{_DPKG_INFO}/{bare}.list", f"{_DPKG_INFO}/{bare}:{arch or _arch(host, name)}.list"]
-        text = "".join(host.read_text(listing) or "" for listing in listings)
-        if _META_PACKAGE.match(name) or _DRIVER_FILE.search(text):
-            owned.append(name)
-    return owned
-
-
-def _arch(host, name):
-    return _packages.installed(host)[name]["arch"]
+    listings = _packages.files(host, ("nvidia", "cuda", "nvml"))
+    return sorted(
+        name
+        for name, paths in listings.items()
+        if _META_PACKAGE.match(name) or any(_DRIVER_FILE.search(path) for path in paths)
+    )
 
 
 def _provenance(host, packages, on_disk):

@@ -8,6 +8,7 @@ import re
 from ansible_collections.gpufleet.metal.plugins.module_utils import _rpm
 
 DPKG_STATUS = "/var/lib/dpkg/status"
+DPKG_INFO = "/var/lib/dpkg/info"
 _FIELD = re.compile(r"^(Package|Status|Version|Architecture): (.*)$", re.MULTILINE)
 
 
@@ -64,18 +65,16 @@ def parse_status(text):
     return packages
 
 
-def owners(host, path, name_pattern):
-    """Names of the packages that list ``path`` among their files, looked for among the names that match a pattern.
-
-    The pattern keeps this cheap: a host has thousands of file lists. Debian's merged /usr means that a file below
-    /usr/lib may be listed below /lib.
+def files(host, words):
+    """The files of the installed packages whose names have one of ``words`` in them: name (as in :func:`installed`, on
+    dnf hosts always bare) -> list of paths. On apt hosts a path below /usr/lib may be listed below /lib.
     """
-    wanted = {path, path[4:] if path.startswith("/usr/lib") else "/usr" + path}
-    found = []
-    for listing in host.listdir("/var/lib/dpkg/info"):
-        name = listing[: -len(".list")]
-        if listing.endswith(".list") and re.search(name_pattern, name):
-            lines = (host.read_text("/var/lib/dpkg/info/" + listing) or "").splitlines()
-            if wanted.intersection(lines):
-                found.append(name.split(":")[0])
+    if manager(host) == "dnf":
+        return _rpm.files(host, words)
+    found = {}
+    for name, package in installed(host).items():
+        if any(word in name for word in words):
+            bare, _colon, arch = name.partition(":")
+            listings = [f"{DPKG_INFO}/{bare}.list", f"{DPKG_INFO}/{bare}:{arch or package['arch']}.list"]
+            found[name] = [line for path in listings for line in (host.read_text(path) or "").splitlines()]
     return found

@@ -117,8 +117,8 @@ def foreign_driver(facts, desired, options):
             "foreign_driver",
             "fail",
             "packages own driver files: %s" % ", ".join(packages),
-            "Remove these packages first: their files and the runfile's would mix. 'apt-get purge' with all of these "
-            "names in one command leaves no flavour's files in the way of another's.",
+            "Remove these packages first: their files and the runfile's would mix. 'apt-get purge' (or 'dnf remove') "
+            "with all of these names in one command leaves no flavour's files in the way of another's.",
         )
     return finding("foreign_driver", "pass", "no package owns driver files")
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ansible_collections.gpufleet.metal.plugins.module_utils import _packages, _rpm
+from ansible_collections.gpufleet.metal.plugins.module_utils import _driver_facts, _packages, _rpm
 
 DATABASE = "/var/lib/rpm/rpmdb.sqlite"
 QUERY = ("rpm", "-qa", "--qf", "%{NAME} %{EPOCHNUM} %{VERSION} %{RELEASE} %{ARCH}\\n")
@@ -16,7 +16,7 @@ KERNELS = [
 ]
 
 
-def header(name, epoch, version, release, arch):
+def header(name, epoch, version, release, arch, files=()):
     """A header blob as rpm 4.18 writes it, with a tag before and a tag after those that identify the package."""
     index, store = [], b""
 
@@ -33,6 +33,12 @@ def header(name, epoch, version, release, arch):
         put(1003, 4, 1, struct.pack(">I", epoch))
     if arch:
         put(1022, 6, 1, arch.encode() + b"\0")
+    if files:
+        folders = sorted({path.rpartition("/")[0] + "/" for path in files})
+        numbers = [folders.index(path.rpartition("/")[0] + "/") for path in files]
+        put(1116, 4, len(files), struct.pack(f">{len(files)}I", *numbers))
+        put(1117, 8, len(files), b"".join(path.rpartition("/")[2].encode() + b"\0" for path in files))
+        put(1118, 8, len(folders), b"".join(folder.encode() + b"\0" for folder in folders))
     put(1124, 6, 1, b"cpio\0")
     return struct.pack(">II", len(index), len(store)) + b"".join(index) + store
 
@@ -90,4 +96,32 @@ def test_rpm_is_asked_where_the_database_is_of_another_kind(make_host, files):
 def test_what_rpm_refuses_to_tell_is_not_taken_for_an_empty_host(make_host):
     host = make_host({"/usr/bin/dnf": ""}, {QUERY: (1, "", "error: cannot open Packages database")})
     assert _packages.installed(host) == {}
+    assert "cannot open Packages database" in host.unreadable["the rpm database"]
+
+
+FILES = {
+    "kmod-nvidia-open-dkms": ["/usr/src/nvidia-570.124.06/dkms.conf"],
+    "libnvidia-ml": ["/usr/lib64/libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.570.124.06"],
+    "nvidia-driver": [],
+    "nvidia-container-toolkit": ["/usr/bin/nvidia-ctk", "/usr/share/doc/nvidia-ctk/README"],
+}
+DRIVER = ["kmod-nvidia-open-dkms", "libnvidia-ml", "nvidia-driver"]
+
+
+def test_D6_packages_that_own_driver_files_are_read_from_the_database(make_host):
+    rows = [(name, 3, "570.124.06", "1.el9", "x86_64", paths) for name, paths in FILES.items()]
+    host = rpm_database(make_host({"/usr/bin/dnf": ""}), [*rows, ("bash", None, "5.1", "1", "x86_64", ["/usr/bin/sh"])])
+    assert _packages.files(host, ["nvidia"]) == FILES
+    assert _driver_facts.read(host)["packages"] == DRIVER
+    assert host.calls == []
+
+
+def test_D6_without_sqlite_rpm_itself_names_the_owners(make_host):
+    query = ("rpm", "-qa", "--qf", "%{NAME}\\n[%{=NAME} %{FILENAMES}\\n]", "*nvidia*", "*cuda*", "*nvml*")
+    lines = [line for name, paths in FILES.items() for line in (name, *(f"{name} {path}" for path in paths))]
+    host = make_host({"/usr/bin/dnf": "", DATABASE: b"no database"}, {query: (0, "\n".join(lines) + "\n")})
+    assert _driver_facts.read(host)["packages"] == DRIVER
+    host.commands[query] = (1, "", "error: cannot open Packages database")
+    host.forget()
+    assert _driver_facts.read(host)["packages"] == []
     assert "cannot open Packages database" in host.unreadable["the rpm database"]
