@@ -7,14 +7,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from tests.gpu import smi
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.gpu import local, smi
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,29 +24,7 @@ def nvidia_smi():
 
 
 def gpu_facts(folder, options=""):
-    """gpu_facts over a local connection. The target's Python is isolated: the binding must come from the controller."""
-    target = folder / "python3"
-    target.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -I "$@"\n')
-    target.chmod(0o755)
-    collections = folder / "collections" / "ansible_collections" / "gpufleet"
-    collections.mkdir(parents=True)
-    (collections / "metal").symlink_to(REPOSITORY)
-    process = subprocess.run(
-        [sys.executable, "-m", "ansible", "adhoc", "localhost", "-i", "localhost,", "-c", "local"]
-        + ["-m", "gpufleet.metal.gpu_facts", "-a", options, "-e", f"ansible_python_interpreter={target}"],
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
-            "ANSIBLE_HOME": str(folder / "home"),
-            "ANSIBLE_REMOTE_TEMP": str(folder / "tmp"),
-            "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-        },
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    process = local.run(folder, "adhoc", "localhost", "-m", "gpufleet.metal.gpu_facts", "-a", options)
     assert process.returncode == 0, process.stdout + process.stderr
     return json.loads(process.stdout[process.stdout.index("{") :])["ansible_facts"]["gpu"]
 
