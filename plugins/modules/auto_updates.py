@@ -22,9 +22,10 @@ description:
     repositories it takes updates from stays the distribution's and the operator's choice.
   - Whatever the mode, updates that are fetched by other ways and installed at a boot stay off. The units of
     PackageKit's offline update and of fwupd's refresh are masked.
-  - On hosts with dnf it masks the timers and services of dnf-automatic. With O(state=security) on hosts with dnf4, only
-    C(dnf-automatic.timer) is left, and a drop-in of its service names a file of ours, which asks for security updates
-    and excludes the set. On hosts with snapd it holds the refreshes.
+  - On hosts with dnf it masks the timers and services of dnf-automatic and sets C(apply_updates) of
+    C(/etc/dnf/automatic.conf) to V(no), for whoever runs the program by other ways. With O(state=security) on hosts
+    with dnf4, only C(dnf-automatic.timer) is left, and a drop-in of its service names a file of ours, which asks for
+    security updates and excludes the set. On hosts with snapd it holds the refreshes.
   - An update that is running is waited for, never stopped.
   - What is true is read from the effective configuration, not from a marker. systemd is told to reload its units only
     when a link was written, and not at all where that would take the GPUs from running containers (NVIDIA device nodes

@@ -107,6 +107,7 @@ class AutoUpdates(Concern):
                 _dnf_automatic.assess(state["automatic"], desired["excluded_packages"], difference)
             else:
                 _dnf_automatic.assess_removed(state["automatic"], difference)
+                _dnf_automatic.assess_applying(state["automatic"], difference)
         _units.assess(state["units"], mode, state["reloads"], difference)
         if state["needrestart"] is not None:
             _needrestart.assess(state["needrestart"], desired["needrestart_protected"], difference)
@@ -120,6 +121,7 @@ class AutoUpdates(Concern):
             _periodic.assess_restored(state["periodic"], difference)
         if state["automatic"] is not None:
             _dnf_automatic.assess_removed(state["automatic"], difference)
+            _dnf_automatic.assess_given_back(state["automatic"], record["automatic"], difference)
         _units.assess_restored(state["units"], record, difference)
         if state["needrestart"] is not None:
             _needrestart.assess_restored(state["needrestart"], difference)
@@ -150,7 +152,9 @@ class AutoUpdates(Concern):
 
     def _establish(self, host, desired, state):
         mode, units, excluded = desired["state"], state["units"], desired["excluded_packages"]
-        _record.remember(host, state)
+        automatic = state["automatic"] if mode == "disabled" else None
+        applied = automatic["operators"] if automatic and _dnf_automatic.applies(automatic["operators"]) else None
+        _record.remember(host, state, applied)
         # The exclusion comes before what it restrains.
         if state["periodic"] is not None:
             _periodic.write(host, mode, excluded)
@@ -162,6 +166,8 @@ class AutoUpdates(Concern):
         if state["automatic"] is not None:
             if mode != "security":
                 _dnf_automatic.remove(host)
+            if applied is not None:
+                _dnf_automatic.write_operators(host, _dnf_automatic.applying_nothing(applied))
             if host.read_text(_dnf_automatic.DROPIN) != state["automatic"]["dropin"]:
                 linked = True
                 if not state["reloads"]:  # the timer would start the service as systemd still knows it
@@ -192,6 +198,7 @@ class AutoUpdates(Concern):
         automatic = state["automatic"]
         if automatic is not None:
             _dnf_automatic.remove(host)
+            _dnf_automatic.write_operators(host, _dnf_automatic.given_back(automatic["operators"], record["automatic"]))
         relinked = _units.relink(host, state["units"], record) or bool(automatic and automatic["dropin"])
         if not relinked or _units.reload(host):
             _units.restart(host, state["units"], record)

@@ -6,6 +6,9 @@
 Its service is told by a drop-in to read a file of ours; the package's ``automatic.conf`` stays as it is, and so do the
 excludes of ``dnf.conf``, to which those in ``[base]`` are added. Names of rpms carry no version, so the patterns
 also cover the next kernel. dnf4 only: dnf5's automatic updates know one file, which is the operator's.
+
+In the mode ``disabled``, ``apply_updates`` of the operator's file is off: masks stop systemd, not a cron job that runs
+the program. What it said is in the record and comes back with ``restored``.
 """
 
 import re
@@ -21,6 +24,8 @@ PROGRAM = "/usr/bin/dnf-automatic"
 CONF = "/etc/dnf/gpufleet-automatic.conf"
 DROPIN = "/etc/systemd/system/dnf-automatic.service.d/zz-gpufleet.conf"
 HEADER = "# Managed by gpufleet.metal (role auto_updates): changes made here are overwritten.\n"
+#: The operator's file, of dnf4 and of dnf5. Without it, or without the line, updates are not applied.
+OPERATORS = "/etc/dnf/automatic.conf"
 DROPIN_TEXT = HEADER + f"[Service]\nExecStart=\nExecStart={PROGRAM} {CONF} --timer\n"
 #: Fetching the repositories' indexes is part of the dry run.
 DRY_RUN_TIMEOUT = 600
@@ -33,6 +38,9 @@ PATTERNS = (
     + tuple(pattern for pattern in _dnf_candidates.REFUSED if not pattern.startswith("libnvidia-"))
 )
 _ROW = re.compile(r"^ (\S+)")
+_COMMANDS = re.compile(r"(?m)^\[commands\][^\n]*\n(?:(?!\[).*(?:\n|\Z))*")
+_APPLY = re.compile(r"(?mi)^apply_updates[ \t]*[=:][ \t]*(.*?)[ \t]*$")
+_TRUE = ("1", "yes", "true", "on")
 
 
 def conf(excluded):
@@ -48,13 +56,46 @@ def conf(excluded):
 
 
 def read(host):
-    """``{dnf: 4|5, installed: bool, conf: str|None, dropin: str|None}``."""
+    """``{dnf: 4|5, installed: bool, conf: str|None, dropin: str|None, operators: str|None}``: three files' texts."""
     return {
         "dnf": _dnf.version(host),
         "installed": host.exists(PROGRAM),
         "conf": host.read_text(CONF),
         "dropin": host.read_text(DROPIN),
+        "operators": host.read_text(OPERATORS),
     }
+
+
+def _apply_lines(text):
+    """The lines of section [commands] that set ``apply_updates``: list of matches, as positions in ``text``."""
+    return [line for section in _COMMANDS.finditer(text or "") for line in _APPLY.finditer(text, *section.span())]
+
+
+def applies(text):
+    """Whether the operator's file says that updates are installed; the last line counts."""
+    lines = _apply_lines(text)
+    return bool(lines) and lines[-1].group(1).lower() in _TRUE
+
+
+def _with_lines(text, wanted):
+    """``text`` with each line that sets ``apply_updates`` replaced; ``wanted``: a function of its number."""
+    for number, line in reversed(list(enumerate(_apply_lines(text)))):
+        text = text[: line.start()] + wanted(number) + text[line.end() :]
+    return text
+
+
+def applying_nothing(text):
+    return _with_lines(text, lambda number: "apply_updates = no")
+
+
+def given_back(text, original):
+    """The operator's file as ``restored`` leaves it: as it was, or, edited since, with its own line again."""
+    if text is None or original is None:
+        return text
+    if text == applying_nothing(original):
+        return original
+    line = _apply_lines(original)[-1].group(0)
+    return text if applies(text) else _with_lines(text, lambda number: line)
 
 
 def assess(state, excluded, difference):
@@ -71,6 +112,25 @@ def assess_removed(state, difference):
     for path, key in ((CONF, "conf"), (DROPIN, "dropin")):
         if state[key] is not None:
             difference.add(path, "present", "absent", "it is for the mode security only", f"Remove {path}")
+
+
+def assess_applying(state, difference):
+    """For ``disabled``: nobody who runs the program may install anything with it."""
+    if applies(state["operators"]):
+        why = "a cron job or a unit of somebody else's that runs it would install updates"
+        difference.add(f"apply_updates in {OPERATORS}", "yes", "no", why, f"Set apply_updates to no in {OPERATORS}")
+
+
+def assess_given_back(state, original, difference):
+    if given_back(state["operators"], original) != state["operators"]:
+        action = f"Put apply_updates back in {OPERATORS}"
+        difference.add(f"apply_updates in {OPERATORS}", "no", "yes", "so it was before this role", action)
+
+
+def write_operators(host, text):
+    """Write the operator's file unless it is so already; its mode stays."""
+    if text is not None and host.read_text(OPERATORS) != text:
+        host.write(OPERATORS, text, host.stat(OPERATORS).st_mode & 0o7777)
 
 
 def write(host, state, excluded):

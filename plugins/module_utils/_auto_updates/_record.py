@@ -12,19 +12,25 @@ PATH = "/var/lib/gpufleet/auto_updates.json"
 
 
 def read(host):
-    """``{present: bool, units: {name: what _units.read says}, snap_held: bool, snap_hold: str|None}``."""
+    """``{present: bool, units: {name: what _units.read says}, snap_held: bool, snap_hold: str|None,
+    automatic: str|None}``; ``automatic``: the text of dnf's automatic.conf before we changed it."""
     text = host.read_text(PATH)
-    record = {"present": text is not None, "units": {}, "snap_held": False, "snap_hold": None}
+    record = {"present": text is not None, "units": {}, "snap_held": False, "snap_hold": None, "automatic": None}
     try:
         return dict(record, **json.loads(text or "{}"))
     except ValueError:
         return record
 
 
-def remember(host, state):
-    """Note, before the change, how each unit and snapd's hold are now; what an earlier run noted stays."""
+def remember(host, state, automatic=None):
+    """Note, before the change, how each unit and snapd's hold are now; what an earlier run noted stays.
+
+    :param automatic: the text of dnf's automatic.conf, if it is about to be changed.
+    """
     old = state["record"]
     new = dict(old, units=dict(state["units"], **old["units"]))
+    if automatic is not None:
+        new["automatic"] = automatic
     if state["snap"] is not None and not old["snap_held"] and state["snap"]["hold"] != "forever":
         new.update(snap_hold=state["snap"]["hold"], snap_held=True)
     if new != old or not old["present"]:

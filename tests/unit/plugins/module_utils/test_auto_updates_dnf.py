@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._auto_updates import AutoUpdates, _dnf_automatic, _units
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError, validated
-from tests.unit.hosts import Dir, Link
+from tests.unit.hosts import Dir, File, Link
 
 CONCERN = AutoUpdates()
 TIMER = "dnf-automatic.timer"
@@ -95,6 +95,55 @@ def test_security_updates_stay_on_and_are_told_what_to_leave_alone(make_host):
     )
     assert host.read_text("/etc/dnf/automatic.conf") == FILES["/etc/dnf/automatic.conf"]
     assert DRY_RUN in host.calls
+
+
+OPERATORS = _dnf_automatic.OPERATORS
+APPLYING = "[base]\napply_updates = 0\n[commands]\n# apply_updates = no\napply_updates: Yes\nupgrade_type = default\n"
+
+
+def test_E12_apply_updates_of_the_operators_file_is_off_and_comes_back_byte_for_byte(make_host):
+    host = dnf_host(make_host)
+    host.put({OPERATORS: File(APPLYING, 0o640)})
+    before, after = run(host)
+    assert (after.status, f"Set apply_updates to no in {OPERATORS}" in before.actions) == ("clean", True)
+    assert host.read_text(OPERATORS) == APPLYING.replace("apply_updates: Yes", "apply_updates = no")
+    assert host.stat(OPERATORS).st_mode & 0o777 == 0o640
+    assert run(host, state="restored")[1].status == "clean"
+    assert host.read_text(OPERATORS) == APPLYING
+
+
+def test_E13_a_package_that_switches_it_on_again_is_named_and_what_it_wrote_comes_back(make_host):
+    host = dnf_host(make_host)
+    run(host)
+    host.put({OPERATORS: APPLYING})
+    before, after = run(host)
+    assert (before.actions, after.status) == ([f"Set apply_updates to no in {OPERATORS}"], "clean")
+    run(host, state="restored")
+    assert host.read_text(OPERATORS) == APPLYING
+
+
+def test_what_the_operator_edits_meanwhile_stays_and_the_line_comes_back(make_host):
+    host = dnf_host(make_host)
+    host.put({OPERATORS: APPLYING})
+    run(host)
+    host.put({OPERATORS: host.read_text(OPERATORS) + "random_sleep = 9\n"})
+    run(host, state="restored")
+    assert host.read_text(OPERATORS) == APPLYING + "random_sleep = 9\n"
+    assert run(host, state="restored")[0].status == "clean"
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[commands]\napply_updates = no\n", "[emitters]\napply_updates = yes\n", "apply_updates = yes"]
+)
+def test_a_file_that_applies_nothing_is_left_alone(make_host, text):
+    host = dnf_host(make_host)
+    host.remove(OPERATORS)
+    if text is not None:
+        host.put({OPERATORS: text})
+    run(host)
+    assert host.read_text(OPERATORS) == text
+    run(host, state="restored")
+    assert host.read_text(OPERATORS) == text
 
 
 @pytest.mark.parametrize("path", [_dnf_automatic.CONF, _dnf_automatic.DROPIN])
