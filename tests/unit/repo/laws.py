@@ -83,8 +83,6 @@ BUDGETS = {
 }
 #: What a role's option and its module's option must agree on.
 SHARED_KEYS = ("type", "elements", "choices", "default")
-#: Lists of packages that must not come in, where a metapackage has to be named.
-REFUSALS = ("REFUSED", "LIKELY_OFFENDERS")
 #: Any package of CUDA's but a toolkit of one version: those bring a driver of packages, or may one day (D8).
 CUDA = re.compile(r"cuda(?!-toolkit-\d+-\d+(?:[=*]|$))(?:[-=*].*)?")
 TEST_BED = re.compile(
@@ -345,20 +343,23 @@ def cuda_comes_as_a_toolkit_of_one_version(root):
         for name in sorted({word for word in _words(_yaml(path)) if CUDA.fullmatch(word)}):
             yield f"{path.relative_to(root)}: names {name}; only cuda-toolkit-X-Y brings no driver"
     for path in sorted(root.glob("plugins/**/*.py")):
-        for line, names in _lists_of_texts(ast.parse(path.read_text())):
+        for line, names in _package_lists(ast.parse(path.read_text())):
             for name in filter(CUDA.fullmatch, names):
                 yield f"{path.relative_to(root)}:{line}: names {name}; only cuda-toolkit-X-Y brings no driver"
 
 
-def _lists_of_texts(module):
-    """``(line, texts)`` of every literal list, tuple or set of nothing but texts that is none of REFUSALS."""
-    assignments = [node for node in ast.walk(module) if isinstance(node, ast.Assign)]
-    refusals = {id(node.value) for node in assignments if any(_is_name(node.targets[0], name) for name in REFUSALS)}
+def _package_lists(module):
+    """``(line, texts)`` of every literal list of what to install: ``...PACKAGES = [...]``, or a command's with install."""
+    named = {
+        id(node.value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Assign) and "PACKAGES" in getattr(node.targets[0], "id", "")
+    }
     for node in ast.walk(module):
-        if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and id(node) not in refusals:
-            values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
-            if len(values) == len(node.elts) and all(isinstance(value, str) for value in values):
-                yield node.lineno, values
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            texts = [item.value for item in node.elts if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            if id(node) in named or "install" in texts:
+                yield node.lineno, texts
 
 
 def _words(document):

@@ -185,6 +185,6 @@ def test_every_law_is_shown_to_fail():
 def test_D8_a_toolkit_of_one_version_and_the_lists_of_what_is_refused_may_be_named(tree):
     good = {
         "roles/demo/defaults/main.yml": "demo_packages: [cuda-toolkit-12-6, cuda-toolkit-13-0=13.0.1-1]\n",
-        "plugins/module_utils/_demo.py": "REFUSED = ('cuda', 'cuda-drivers')\nFIELDS = (('cuda', read),)\n",
+        "plugins/module_utils/_demo.py": "REFUSED = ('cuda', 'cuda-drivers')\nWORDS = ['nvidia', 'cuda']\n",
     }
     assert list(laws.cuda_comes_as_a_toolkit_of_one_version(tree(good))) == []
