@@ -349,7 +349,7 @@ def cuda_comes_as_a_toolkit_of_one_version(root):
 
 
 def _package_lists(module):
-    """``(line, texts)`` of every literal list of what to install: ``...PACKAGES = [...]``, or a command's with install."""
+    """``(line, texts)`` of every literal list of what to install: ``PACKAGES = [...]``, or a command with install."""
     named = {
         id(node.value)
         for node in ast.walk(module)
