@@ -29,7 +29,7 @@ SIGNER = "gpufleet-lab <lab@example.com>"
 
 
 def packages(catalogue: Path = CATALOGUE) -> dict[str, dict[str, Any]]:
-    """Name -> {versions, installed, requires, provides, security}, defaults filled in."""
+    """Name -> {versions, installed, requires, provides, security, post}, defaults filled in."""
     document = yaml.safe_load(catalogue.read_text())
     empty = {
         "versions": document["default_versions"],
@@ -37,6 +37,7 @@ def packages(catalogue: Path = CATALOGUE) -> dict[str, dict[str, Any]]:
         "requires": [],
         "provides": [],
         "security": False,
+        "post": {},
     }
     return {name: {**empty, **row} for name, row in document["packages"].items()}
 
@@ -60,6 +61,9 @@ def spec(rows: dict[str, dict[str, Any]], turn: int) -> str:
         for tag in ("Requires", "Provides"):
             lines += [f"{tag}: {value.replace('%{v}', full)}" for value in row[tag.lower()]]
         lines += [f"%description -n {name}", "Empty.", f"%files -n {name}"]
+        if full in row["post"]:
+            # in rpm's own Lua: a script for the shell requires /bin/sh, which is no package here
+            lines += [f"%post -n {name} -p <lua>", f'os.execute("{row["post"][full]}")']
     return "\n".join([*lines, "", "%description", "Not made.", ""])
 
 

@@ -17,8 +17,16 @@ ROWS = {
         "requires": ["kernel-core = %{v}"],
         "provides": [],
         "security": True,
+        "post": {"5.14.0-2.el9": "sleep 20"},
     },
-    "nvidia-driver": {"versions": ["3:570-1"], "installed": 0, "requires": [], "provides": ["a"], "security": False},
+    "nvidia-driver": {
+        "versions": ["3:570-1"],
+        "installed": 0,
+        "requires": [],
+        "provides": ["a"],
+        "security": False,
+        "post": {},
+    },
 }
 
 
@@ -26,6 +34,11 @@ def test_a_package_requires_its_own_version_where_it_says_so():
     assert "Requires: kernel-core = 5.14.0-2.el9\n" in rpm.spec(ROWS, 1)
     assert "%package -n nvidia-driver\n" not in rpm.spec(ROWS, 1)
     assert "Version: 570\nRelease: 1\nEpoch: 3\nProvides: a\n" in rpm.spec(ROWS, 0)
+
+
+def test_a_version_may_have_an_installation_that_does_something():
+    assert '%post -n kernel -p <lua>\nos.execute("sleep 20")\n' in rpm.spec(ROWS, 1)
+    assert "%post" not in rpm.spec(ROWS, 0)
 
 
 def test_a_fresh_host_has_the_oldest_and_security_updates_are_the_newest():

@@ -104,7 +104,8 @@ def prove(host, rows, refuse_drivers):
         words = " ".join(["dnf --assumeno"] + command)
         refused = "touches nothing of the set" if resolved else "dnf refuses"
         transcript.append({"command": words, "result": "touches " + ", ".join(sorted(found)) if found else refused})
-        broken += [f"'dnf {' '.join(command)}' would touch {name}" for name in sorted(found)]
+        if found:
+            broken.append(f"'dnf {' '.join(command)}' would touch {', '.join(sorted(found))}")
     if broken:
         raise ConcernError("version_lock: the lock does not hold: {}".format("; ".join(broken)), proof=transcript)
     return transcript

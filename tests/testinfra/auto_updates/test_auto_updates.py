@@ -230,7 +230,14 @@ def test_restored_puts_back_what_was_there_byte_for_byte(host, role):
     texts = host.check_output("what-is-there"), host.file("/root/before").content_string
     now, before = ([line for line in text.splitlines() if line and not written.match(line)] for text in texts)
     assert now == before
-    assert "active" in before and "/etc/apt/apt.conf.d/20auto-upgrades" in " ".join(before)
+    # The operator's own: a timer that was off, a unit that was masked, a file that our needrestart drop-in overrides.
+    assert before[-6:] == ["disabled", "enabled", "enabled", "inactive", "active", "active"]
+    for path in (
+        "apt/apt.conf.d/20auto-upgrades",
+        "needrestart/conf.d/50-site.conf",
+        "systemd/system/fwupd-refresh.timer",
+    ):
+        assert [line for line in before if line.startswith(f"/etc/{path} ")]
     assert role(auto_updates_state="restored").recap["changed"] == 0
 
 
