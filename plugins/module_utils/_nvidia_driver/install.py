@@ -5,6 +5,7 @@
 
 from ansible_collections.gpufleet.metal.plugins.module_utils._concern import ConcernError
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
+    build,
     installer,
     journal,
     judge,
@@ -71,7 +72,7 @@ def _refuse(concern, host, wanted, state, record):
     if not found:
         return
     told = list(found)
-    if record["previous"] and journal.interrupted(state["journal"]):
+    if journal.interrupted(state["journal"]):
         told += undo.put_back(concern, host, wanted, record, "; ".join(found))
     elif not state["driver"]["library"]:
         # Nothing was begun here, but the nouveau role may have blocked the only driver that the GPUs have.
@@ -83,11 +84,14 @@ def open_record(host, wanted, state):
     """The journal of this run.
 
     What an unfinished change wrote about the time before it stays true; but a driver that works now is no leftover,
-    whatever that change had begun with.
+    whatever that change had begun with. One that the interrupted change itself was putting there counts only when it
+    is complete: a reboot in the middle loads it although another kernel still lacks its modules.
     """
     library, loaded = state["driver"]["library"], state["driver"]["loaded"]
     earlier = state["journal"] if journal.unfinished(state["journal"]) else {}
     works = library and loaded and loaded["version"] == library["version"]
+    if works and journal.on_disk_unproven(earlier) and earlier.get("version") == library["version"]:
+        works = not build.problems(state["driver"], state["firmware"], library["version"], state["targets"])
     present = last_good.describe(host, state)
     previous = present if works or not earlier else earlier.get("previous")
     present_is_wanted = present and present["version"] == wanted["version"]
@@ -98,4 +102,5 @@ def open_record(host, wanted, state):
         "previous": previous,
         "way_back": earlier.get("way_back") if earlier and (present_is_wanted or not works) else previous,
         "stopped": list(earlier.get("stopped", [])),
+        "begun": sorted({wanted["version"], earlier.get("version"), *earlier.get("begun", [])} - {None}),
     }

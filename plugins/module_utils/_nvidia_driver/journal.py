@@ -9,7 +9,8 @@ was doing, which services it had stopped and which set of versions stood there b
 Keys: ``phase``; ``version`` and ``flavour`` that are being put on the host, with the installer's extra ``arguments``;
 ``previous``, the set (see :mod:`last_good`) to which a failure goes back, or None; ``way_back``, the set that the
 change leaves behind for ``state: previous``;
-``stopped``, the units that were stopped and have to run again; ``back``, on the way back, why the change had failed.
+``stopped``, the units that were stopped and have to run again; ``begun``, the versions of which this change, and those
+before it that were interrupted, may have put something on the host; ``back``, on the way back, why the change failed.
 """
 
 import json
@@ -19,6 +20,8 @@ PATH = "/var/lib/gpufleet/driver/journal.json"
 #: The phases of a change in their order. The way back goes through the same ones; a first installation that fails goes
 #: to ``withdraw`` instead, and ``absent`` has only ``unload`` and ``remove``.
 PHASES = ("unload", "install", "build", "members", "configure", "load", "verify", "done")
+#: Those at whose beginning the driver is proven to be complete on disk.
+PROVEN = ("members", "configure", "load", "verify")
 #: Everything is on disk and proven there, and the next boot loads it: the end of this run, not of the change.
 STAGED = "staged"
 
@@ -50,3 +53,9 @@ def interrupted(journal):
 def unfinished(journal):
     """True while the change may still have to go back: it was interrupted, or waits for its reboot."""
     return journal.get("phase") not in (None, "done")
+
+
+def on_disk_unproven(journal):
+    """True when the change was interrupted before it had proven that nothing of its driver is missing on disk."""
+    phase = interrupted(journal)
+    return phase is not None and phase not in PROVEN

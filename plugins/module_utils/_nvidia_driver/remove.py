@@ -99,10 +99,10 @@ def _files(host, failed):
             host.remove(path)
 
 
-def uninstall(host, version):
+def uninstall(host, versions):
     """Remove the driver and our files from the host.
 
-    :param version: the version to remove; None: every one.
+    :param versions: those of which to remove what the uninstaller leaves; None: every one.
     :returns: ``(what was done, what failed)``, lists of phrases.
     """
     done: list = []
@@ -111,7 +111,7 @@ def uninstall(host, version):
     if uninstaller:
         answer = host.run([uninstaller, "--silent", "--ui=none"], timeout=UNINSTALL_TIMEOUT, changes=True)
         (done if answer.ok else failed).append("the installation was removed" if answer.ok else answer.summary())
-    for left in sorted(traces.read(host)) if version is None else [version] if version in traces.read(host) else []:
+    for left in sorted(version for version in traces.read(host) if versions is None or version in versions):
         problems = traces.remove(host, left)
         failed += problems
         done += [] if problems else ["what was left of driver %s was removed" % left]

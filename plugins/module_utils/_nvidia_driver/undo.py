@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
     installer,
     installer_log,
     journal,
+    judge,
     last_good,
     members,
     remove,
@@ -59,6 +60,8 @@ def go_back(concern, host, wanted, record, reason):
     previous = record["previous"]
     if previous is None:
         return _withdraw(host, record)
+    if "phase" not in record and not journal.interrupted(journal.read(host)):
+        return "Nothing was changed: driver %s is as it was." % previous["version"]
     if last_good.identity(previous) == last_good.identity(record):
         told = ["Driver %s was on this host before this run, and nothing of it was removed." % previous["version"]]
         return " ".join(told + _reload(host))
@@ -67,6 +70,7 @@ def go_back(concern, host, wanted, record, reason):
     host.forget()
     try:
         state = concern.read(host, document)
+        replaced = judge.problems(state, document)
         loaded = steps.change(concern, host, document, state, back, kept=previous["members"])
     except installer.AtWork:
         raise
@@ -78,7 +82,10 @@ def go_back(concern, host, wanted, record, reason):
         )
     record["stopped"] = list(back["stopped"])
     journal.enter(host, back, "done" if loaded else journal.STAGED, stopped=[])
-    return "Driver %s is back%s." % (previous["version"], "" if loaded else " on disk, the next boot loads it")
+    if replaced:
+        return "Driver %s is back%s." % (previous["version"], "" if loaded else " on disk, the next boot loads it")
+    where = "is loaded" if loaded else "the next boot loads it"
+    return "Driver %s had not been replaced yet, and %s." % (previous["version"], where)
 
 
 def _reload(host):
@@ -92,7 +99,7 @@ def _reload(host):
 def _withdraw(host, record):
     """Take back what this role put on a host that had no driver, and let nouveau drive the GPUs again."""
     journal.enter(host, record, "withdraw")
-    done, failed = remove.uninstall(host, record["version"])
+    done, failed = remove.uninstall(host, record["begun"])
     try:
         if _nouveau.withdraw(host):
             done.append("the block on nouveau was withdrawn, which the next boot completes")

@@ -276,7 +276,7 @@ def test_N6_a_failed_upgrade_loads_the_old_driver_again_when_nothing_of_it_was_t
     host = upgradable(make_host)
     host.commands[INSTALL] = (1, "", "failed")
     host.commands[("modprobe", "nvidia")] = does(trees.loaded(OLDER))
-    with pytest.raises(ConcernError, match=f"Driver {OLDER} is back"):
+    with pytest.raises(ConcernError, match=f"Driver {OLDER} had not been replaced yet, and is loaded"):
         trees.converge(CONCERN, host, trees.desired())
     assert host.calls.index(("rmmod", "nvidia")) < host.calls.index(INSTALL) < host.calls.index(("modprobe", "nvidia"))
     assert not [call for call in host.calls if "uninstall" in call[0] or call[:2] == ("dkms", "remove")]
@@ -716,7 +716,7 @@ def test_D2_daemons_come_back_when_the_installation_fails(make_host):
     host = with_dcgm(make_host)
     host.commands[INSTALL] = (1, "", "failed")
     host.commands[("modprobe", "nvidia")] = does(trees.loaded(OLDER))
-    with pytest.raises(ConcernError, match=f"Driver {OLDER} is back"):
+    with pytest.raises(ConcernError, match=f"Driver {OLDER} had not been replaced yet"):
         trees.converge(CONCERN, host, trees.desired())
     assert host.calls.index(("modprobe", "nvidia")) < host.calls.index(("systemctl", "start", "nvidia-dcgm"))
 

@@ -196,6 +196,17 @@ def test_N6_a_driver_that_does_not_load_is_replaced_by_the_one_that_did(make_hos
     assert has(host, OLDER)
 
 
+def test_N6_a_change_that_ends_before_it_began_says_that_nothing_was_changed(make_host):
+    host = upgradable(make_host)
+    host.commands[trees.PROBE] = (126, "", "Permission denied")
+    with pytest.raises(
+        ConcernError, match=f"nvidia_driver_tmpdir(.|\n)*Nothing was changed: driver {OLDER} is as it was"
+    ):
+        trees.converge(CONCERN, host, trees.desired())
+    assert not [call for call in host.calls if call[0] in ("rmmod", "modprobe") or call[:2] == ("systemctl", "stop")]
+    assert has(host, OLDER)
+
+
 def test_N6_a_way_back_that_fails_is_told_and_the_next_run_goes_on(make_host):
     host = upgradable(make_host)
     host.commands[INSTALL] = breaks_after_the_old_one_is_gone
