@@ -3,101 +3,144 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """``python -m tests.kills [PATTERN...]``: phases x kills, on lab hosts; the table says old, new or BROKEN.
 
-A row is ``<change>/<phase>/<kill>``, such as upgrade/install/reboot; a pattern chooses rows as a shell would. Each row
-takes a fresh host, kills one run at the beginning of that phase (the installer: at the end of one of its own), and lets
-the next run do what it does. A row that has a result is not run again, unless --again is given; results are kept in
-build/kills/results.json, each row's output in build/kills/<row>.log. Exit code 1 when any row is BROKEN.
+A row is ``<change>/<phase>/<kill>``, such as upgrade/install/reboot; a pattern chooses rows as a shell would, and
+``hardest`` stands for one row a kind of kill. Each row takes a fresh host, kills one run at the beginning of that
+phase (the installer: at the end of one of its own), and lets the next run do what it does. A row that has a result is
+not run again, unless --again is given; results are kept in build/kills/results.json, each row's output in
+build/kills/<row>.log. Exit code 1 unless every row that was asked for has ended with the old or the new driver.
 """
 
 import argparse
 import fnmatch
 import json
+import queue
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from tests.kills import host
+from tests.kills import host as hosts
 
+CHANGES = ("fresh", "upgrade")
 PHASES = ("unload", "install", "build", "members", "configure", "load", "verify")
 KILLS = ("module", "connection", "reboot")
 #: Phases of the installer itself; its death is seen by the module, which goes back in the same run.
 INSTALLER_PHASES = ("preflight", "build", "files", "modules")
-ROWS = [f"{change}/{phase}/{kill}" for change in host.IMAGES for phase in PHASES for kill in KILLS]
-ROWS += [f"{change}/{phase}/installer" for change in host.IMAGES for phase in INSTALLER_PHASES]
-RESULTS = host.BUILD / "results.json"
+ROWS = [f"{change}/{phase}/{kill}" for change in CHANGES for phase in PHASES for kill in KILLS]
+ROWS += [f"{change}/{phase}/installer" for change in CHANGES for phase in INSTALLER_PHASES]
+#: What CI runs. The module dies where the new driver is on disk and none is loaded; the connection right before the
+#: installer; the host where one kernel has the new modules, another none; the installer where the old files are gone.
+HARDEST = ("upgrade/load/module", "upgrade/install/connection", "upgrade/build/reboot", "upgrade/files/installer")
+RESULTS = hosts.BUILD / "results.json"
+GOOD = ("old", "new")
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__.partition("\n")[0])
     parser.add_argument("patterns", nargs="*", default=["*"], metavar="PATTERN", help="rows; all when none is given")
     parser.add_argument("--again", action="store_true", help="run rows that have a result once more")
+    parser.add_argument("--hosts", type=int, default=2, metavar="N", help="rows that run side by side (default: 2)")
+    parser.add_argument("--minutes", type=float, default=None, metavar="N", help="begin no row after N minutes")
     parser.add_argument("--list", action="store_true", help="print the rows and stop")
     parser.add_argument("--table", action="store_true", help="print the results so far and stop")
     options = parser.parse_args()
-    rows = [row for row in ROWS if any(fnmatch.fnmatch(row, pattern) for pattern in options.patterns)]
+    rows = [row for row in ROWS if any(chosen(row, pattern) for pattern in options.patterns)]
     if options.list:
         print("\n".join(rows))
         return 0
-    host.BUILD.mkdir(parents=True, exist_ok=True)
+    hosts.BUILD.mkdir(parents=True, exist_ok=True)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not options.table:
-        host.images({row.split("/")[0] for row in rows})
-        for row in rows:
-            if options.again or row not in results:
-                start = time.monotonic()
-                results[row] = once(row)
-                RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-                print(f"{row}: {results[row]} ({time.monotonic() - start:.0f} s)", flush=True)
-        host.lab("down", host.NAME)
+        due = [row for row in rows if options.again or row not in results]
+        run(due, results, options.hosts, None if options.minutes is None else time.monotonic() + options.minutes * 60)
     print(table({row: result for row, result in results.items() if row in rows}))
-    return 1 if any(results.get(row, "").startswith("BROKEN") for row in rows) else 0
+    return 0 if all(results.get(row) in GOOD for row in rows) else 1
 
 
-def once(row):
+def chosen(row, pattern):
+    return row in HARDEST if pattern == "hardest" else fnmatch.fnmatch(row, pattern)
+
+
+def run(rows, results, count, deadline):
+    """Run these rows, ``count`` at a time, each on a host of its own; each result is kept at once."""
+    free: queue.SimpleQueue[hosts.KillHost] = queue.SimpleQueue()
+    every = [hosts.KillHost(f"kills-{number}") for number in range(1, min(count, len(rows)) + 1)]
+    for host in every:
+        free.put(host)
+    writing = threading.Lock()
+
+    def one(row):
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        host, start = free.get(), time.monotonic()
+        try:
+            result = once(host, row)
+        finally:
+            free.put(host)
+        with writing:
+            results[row] = result
+            RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+            print(f"{row}: {result} ({time.monotonic() - start:.0f} s)", flush=True)
+
+    try:
+        if rows:
+            hosts.make_images(every[0], {row.split("/")[0] for row in rows})
+        with ThreadPoolExecutor(max_workers=max(1, len(every))) as pool:
+            list(pool.map(one, rows))
+    finally:
+        for host in every:
+            host.down()
+
+
+def once(host, row):
     """Kill one change as the row says, run the next one; "old", "new" or "BROKEN: what is between"."""
     change, phase, kill = row.split("/")
-    log = host.BUILD / (row.replace("/", "-") + ".log")
+    log = hosts.BUILD / (row.replace("/", "-") + ".log")
     log.unlink(missing_ok=True)
-    host.up(host.IMAGES[change])
+    host.up(hosts.image(change))
     if kill == "installer":
         host.set_fault(phase)
     else:
         host.set_trap(phase, kill)
-    first = host.run(host.NEW, log)
+    first = host.run(hosts.NEW, log)
     if not host.disarm():
         return f"not reached (the first run ended with {first})"
-    if not first:
+    # The change itself survives its connection, and Ansible connects again by itself.
+    if not first and kill != "connection":
         return "not killed (the first run went well)"
     between = host.look()
-    second = host.run(host.NEW, log)
+    gone_back = verdict(change, first, between) if kill == "installer" else "old"
+    second = host.run(hosts.NEW, log)
     found = host.look()
-    log.open("a").write(f"\nafter the kill: {between}\nafter the next run ({second}): {found}\n")
-    return verdict(change, second, found)
+    with log.open("a") as stream:
+        stream.write(f"\nafter the kill ({first}): {between}\nafter the next run ({second}): {found}\n")
+    return verdict(change, second, found) if gone_back == "old" else f"BROKEN: the first run ended {gone_back}"
 
 
 def verdict(change, code, found):
     """Whole is: loaded, on disk, built and nothing beside it, the daemon runs, no transaction is open."""
-    whole = {key: found.get(key, []) for key in ("loaded", "library", "firmware", "source", "dkms")}
+    whole = {key: found.get(key, []) for key in ("loaded", "library", "firmware", "source", "dkms", "modules")}
     closed = found.get("phase", ["done"])[0] in ("done", "staged")
     runs = found.get("nvidia-persistenced") == ["active"]
-    for version, name in ((host.NEW, "new"), (host.OLD, "old")):
+    for version, name in ((hosts.NEW, "new"), (hosts.OLD, "old")):
         if all(versions == [version] for versions in whole.values()) and closed and runs:
             return name if (code == 0) == (name == "new") else f"BROKEN: {name}, and the run ended with {code}"
-    if change == "fresh" and not any(whole.values()) and closed:
-        return "old"
+    if change == "fresh" and not any(value for values in whole.values() for value in values) and closed:
+        return "old" if code else f"BROKEN: no driver, and the run ended with {code}"
     return f"BROKEN: {found}"
 
 
 def table(results):
     """Rows of phases, columns of kills, one block a change."""
     lines = []
-    for change in host.IMAGES:
+    for change in CHANGES:
         lines.append(f"{change:<12}" + "".join(f"{kill:<12}" for kill in (*KILLS, "installer")))
         for phase in dict.fromkeys(PHASES + INSTALLER_PHASES):
             cells = [results.get(f"{change}/{phase}/{kill}", "-") for kill in (*KILLS, "installer")]
             if any(cell != "-" for cell in cells):
                 lines.append(f"  {phase:<10}" + "".join(f"{cell.partition(':')[0]:<12}" for cell in cells))
-    broken = [f"{row}: {result}" for row, result in sorted(results.items()) if result not in ("old", "new")]
-    return "\n".join(lines + broken)
+    others = [f"{row}: {result}" for row, result in sorted(results.items()) if result not in GOOD]
+    return "\n".join(lines + others)
 
 
 if __name__ == "__main__":
