@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What every scenario's tests may use."""
 
+import json
 import os
 import re
 import subprocess
@@ -48,3 +49,28 @@ def playbook(host) -> Callable[..., Run]:
         return Run(done.returncode, done.stdout + done.stderr)
 
     return run
+
+
+@pytest.fixture
+def whole(host) -> Callable[[str], bool]:
+    """``whole(version)``: the host has this driver, loaded and for every kernel, and no trace of any other."""
+
+    def check(version: str) -> bool:
+        libraries = "/usr/lib/x86_64-linux-gnu"
+        kernels = [path.split("/")[3] for path in host.check_output("ls -d /lib/modules/*/kernel").split()]
+        assert f"  {version}  " in host.file("/proc/driver/nvidia/version").content_string
+        assert host.check_output(f"ls {libraries} | grep -c 'libnvidia-ml.so.[0-9]*[.]'") == "1"
+        assert host.file(f"{libraries}/libnvidia-ml.so.1").linked_to == f"{libraries}/libnvidia-ml.so.{version}"
+        assert host.check_output("ls /lib/firmware/nvidia") == version
+        assert host.check_output("ls -d /usr/src/nvidia-*") == f"/usr/src/nvidia-{version}"
+        rows = host.check_output("dkms status").splitlines()
+        assert len(rows) == len(kernels)
+        assert all(row.startswith(f"nvidia/{version}, ") and row.endswith(": installed") for row in rows)
+        for release in kernels:
+            assert host.check_output("modinfo -k %s -F version nvidia", release) == version
+        assert host.service("nvidia-persistenced").is_running
+        assert version in host.check_output("nvidia-smi --query-gpu=driver_version --format=csv,noheader")
+        assert json.loads(host.file("/var/lib/gpufleet/driver/journal.json").content_string)["phase"] == "done"
+        return True
+
+    return check
