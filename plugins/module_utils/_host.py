@@ -59,8 +59,11 @@ class Result:
         return "'{}' ended with rc {}{}".format(" ".join(self.argv), self.rc, ": " + tail if tail else "")
 
 
-def run_command(argv, timeout, env):
-    """Run ``argv`` (list of str) for at most ``timeout`` seconds; a failure is a :class:`Result` too, never raised."""
+def run_command(argv, timeout, env, keeps=()):
+    """Run ``argv`` (list of str) for at most ``timeout`` seconds; a failure is a :class:`Result` too, never raised.
+
+    :param keeps: file descriptors that stay open in the command.
+    """
     environment = dict(os.environ, PATH=COMMAND_PATH, **COMMAND_ENVIRONMENT)
     environment.update(env or {})
     try:
@@ -70,6 +73,7 @@ def run_command(argv, timeout, env):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
+            pass_fds=keeps,
             start_new_session=True,  # so that a timeout ends the command's children too
         )
     except OSError as error:
@@ -105,6 +109,7 @@ class Host:
         self.clock = clock
         self.unreadable = {}
         self._runner = runner
+        self._lock = None
         self._answers = {}
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -270,13 +275,21 @@ class Host:
                         raise Busy(LOCK) from None
                     time.sleep(1)
             self.forget()
-            yield
+            self._lock = handle.fileno()
+            try:
+                yield
+            finally:
+                self._lock = None
 
-    def run(self, argv, timeout=60, env=None, changes=False):
+    def run(self, argv, timeout=60, env=None, changes=False, keeps_lock=False):
         """Run a command (list of str, never a shell) untranslated and bounded; see :class:`Result`.
 
         ``changes=True`` marks a command that alters the machine, so that remembered readings are dropped.
+        ``keeps_lock=True`` marks one that works for minutes and starts no daemon: when this process is killed, the
+        command goes on and holds the change lock to its end, so that the next run does not work against it.
         """
         if changes:
             self.forget()
+        if keeps_lock and self._lock is not None:
+            return self._runner(list(argv), timeout, env or {}, (self._lock,))
         return self._runner(list(argv), timeout, env or {})

@@ -183,7 +183,7 @@ def check_space(host, images, known):
 
 
 def _must(host, argv, timeout=BUILD_TIMEOUT):
-    result = host.run(argv, timeout=timeout, changes=True)
+    result = host.run(argv, timeout=timeout, changes=True, keeps_lock=True)
     if not result.ok:
         raise ConcernError("%s. Correct what the tool complains about, then run again." % result.summary())
 

@@ -132,7 +132,7 @@ def build(host, facts, version, release, ignore_compiler_mismatch=False):
     env = build_environment(host, facts, release)
     if ignore_compiler_mismatch:
         env["IGNORE_CC_MISMATCH"] = "1"  # what the installer's --no-cc-version-check sets for its own build
-    return host.run(argv, timeout=BUILD_TIMEOUT, env=env, changes=True)
+    return host.run(argv, timeout=BUILD_TIMEOUT, env=env, changes=True, keeps_lock=True)
 
 
 def make_log(host, version):

@@ -109,7 +109,8 @@ def uninstall(host, versions):
     failed: list = []
     uninstaller = build.find_program(host, "nvidia-uninstall")
     if uninstaller:
-        answer = host.run([uninstaller, "--silent", "--ui=none"], timeout=UNINSTALL_TIMEOUT, changes=True)
+        argv = [uninstaller, "--silent", "--ui=none"]
+        answer = host.run(argv, timeout=UNINSTALL_TIMEOUT, changes=True, keeps_lock=True)
         (done if answer.ok else failed).append("the installation was removed" if answer.ok else answer.summary())
     for left in sorted(version for version in traces.read(host) if versions is None or version in versions):
         problems = traces.remove(host, left)

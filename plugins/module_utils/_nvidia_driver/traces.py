@@ -48,7 +48,7 @@ def remove(host, version):
     failed = []
 
     def must(argv):
-        answer = host.run(argv, timeout=REMOVE_TIMEOUT, changes=True)
+        answer = host.run(argv, timeout=REMOVE_TIMEOUT, changes=True, keeps_lock=True)
         if not answer.ok:
             failed.append(answer.summary())
 

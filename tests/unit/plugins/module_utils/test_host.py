@@ -4,6 +4,7 @@
 """The real door to a machine: commands that are really run, files that are really written."""
 
 import os
+import signal
 import stat
 import time
 
@@ -51,4 +52,27 @@ def test_P12_the_change_lock_has_one_holder(tmp_path):
     with Host(root=str(tmp_path)).exclusive(timeout=0), pytest.raises(Busy, match="change.lock"):
         other.__enter__()
     with Host(root=str(tmp_path)).exclusive(timeout=0):
+        pass
+
+
+@pytest.mark.parametrize("keeps_lock", [True, False])
+def test_P12_what_a_killed_run_had_begun_keeps_the_lock_to_its_end_where_it_has_to(tmp_path, keeps_lock):
+    ready, go_on = tmp_path / "ready", tmp_path / "go-on"
+    work = f"touch {ready}; until [ -e {go_on} ]; do sleep 0.1; done"
+    killed = os.fork()
+    if not killed:
+        host = Host(root=str(tmp_path))
+        with host.exclusive(timeout=0):
+            host.run(["sh", "-c", work], keeps_lock=keeps_lock)
+        os._exit(0)
+    while not ready.exists():
+        time.sleep(0.05)
+    os.kill(killed, signal.SIGKILL)
+    os.waitpid(killed, 0)
+    next_run = Host(root=str(tmp_path))
+    if keeps_lock:
+        with pytest.raises(Busy):
+            next_run.exclusive(timeout=0).__enter__()
+    go_on.touch()
+    with next_run.exclusive(timeout=30 if keeps_lock else 0):
         pass

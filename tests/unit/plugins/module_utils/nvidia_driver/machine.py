@@ -92,10 +92,10 @@ class Machine(RecordedHost):
         self._tick()
         return super().remove(path)
 
-    def run(self, argv, timeout=60, env=None, changes=False):
+    def run(self, argv, timeout=60, env=None, changes=False, keeps_lock=False):
         if changes:
             self._tick()
-        return super().run(argv, timeout, env, changes)
+        return super().run(argv, timeout, env, changes, keeps_lock)
 
     # -- commands --------------------------------------------------------------------------------------------------
 
