@@ -5,9 +5,10 @@
 
 A row is ``<change>/<phase>/<kill>``, such as upgrade/install/reboot; a pattern chooses rows as a shell would, and
 ``hardest`` stands for one row a kind of kill. Each row takes a fresh host, kills one run at the beginning of that
-phase (the installer: at the end of one of its own), and lets the next run do what it does. A row that has a result is
-not run again, unless --again is given; results are kept in build/kills/results.json, each row's output in
-build/kills/<row>.log. Exit code 1 unless every row that was asked for has ended with the old or the new driver.
+phase (the installer: at the end of one of its own; dkms: in the middle of its work for the second kernel), and lets
+the next run do what it does. A row that has a result is not run again, unless --again is given; results are kept in
+build/kills/results.json, each row's output in build/kills/<row>.log. Exit code 1 unless every row that was asked for
+has ended with the old or the new driver.
 """
 
 import argparse
@@ -21,13 +22,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.kills import host as hosts
 
-CHANGES = ("fresh", "upgrade")
+CHANGES = ("upgrade", "fresh")
 PHASES = ("unload", "install", "build", "members", "configure", "load", "verify")
 KILLS = ("module", "connection", "reboot")
 #: Phases of the installer itself; its death is seen by the module, which goes back in the same run.
 INSTALLER_PHASES = ("preflight", "build", "files", "modules")
 ROWS = [f"{change}/{phase}/{kill}" for change in CHANGES for phase in PHASES for kill in KILLS]
 ROWS += [f"{change}/{phase}/installer" for change in CHANGES for phase in INSTALLER_PHASES]
+#: In the middle of a phase: DKMS is at work, and goes on without the module that had started it.
+ROWS += [f"{change}/dkms/module" for change in CHANGES]
 #: What CI runs. The module dies where the new driver is on disk and none is loaded; the connection right before the
 #: installer; the host where one kernel has the new modules, another none; the installer where the old files are gone.
 HARDEST = ("upgrade/load/module", "upgrade/install/connection", "upgrade/build/reboot", "upgrade/files/installer")
@@ -135,7 +138,7 @@ def table(results):
     lines = []
     for change in CHANGES:
         lines.append(f"{change:<12}" + "".join(f"{kill:<12}" for kill in (*KILLS, "installer")))
-        for phase in dict.fromkeys(PHASES + INSTALLER_PHASES):
+        for phase in dict.fromkeys((*PHASES, "dkms", *INSTALLER_PHASES)):
             cells = [results.get(f"{change}/{phase}/{kill}", "-") for kill in (*KILLS, "installer")]
             if any(cell != "-" for cell in cells):
                 lines.append(f"  {phase:<10}" + "".join(f"{cell.partition(':')[0]:<12}" for cell in cells))

@@ -4,7 +4,8 @@
 """Lies on a host beside Python and waits for the journal to enter a phase; then it kills once, at exactly that point.
 
 The module writes a phase by renaming a file onto the journal. Every Python on the host has this file loaded; in the one
-that renames, the kill comes right after the rename and before the phase's first step. Stdlib only.
+that renames, the kill comes right after the rename and before the phase's first step. The phase ``dkms`` is the middle
+of ``build``: DKMS has begun, and goes on without the module that had started it. Stdlib only.
 """
 
 import json
@@ -15,7 +16,7 @@ import time
 
 ORDER = "/etc/gpufleet-sim/kill"  # "<phase> <kill>"; removed when it has been carried out
 JOURNAL = "/var/lib/gpufleet/driver/journal.json"
-_replace = os.replace
+_replace, _popen = os.replace, subprocess.Popen
 
 
 def connection():
@@ -42,12 +43,19 @@ def carry_out(kill):
         time.sleep(120)
 
 
+def order():
+    """``(phase, kill)``, or ``(None, None)`` once it has been carried out."""
+    if not os.path.exists(ORDER):
+        return None, None
+    with open(ORDER) as stream:
+        return stream.read().split()
+
+
 def replace(source, target, **options):
     _replace(source, target, **options)
-    if target != JOURNAL or not os.path.exists(ORDER):
+    phase, kill = order() if target == JOURNAL else (None, None)
+    if not phase:
         return
-    with open(ORDER) as stream:
-        phase, kill = stream.read().split()
     with open(JOURNAL) as stream:
         entered = json.load(stream)["phase"]
     if entered == phase:
@@ -55,5 +63,16 @@ def replace(source, target, **options):
         carry_out(kill)
 
 
+class Popen(_popen):
+    def __init__(self, argv, *arguments, **options):
+        super().__init__(argv, *arguments, **options)
+        phase, kill = order()
+        if phase == "dkms" and argv[:2] == ["dkms", "install"]:
+            time.sleep(1)
+            os.unlink(ORDER)
+            carry_out(kill)
+
+
 if os.geteuid() == 0:
     os.replace = replace
+    subprocess.Popen = Popen
