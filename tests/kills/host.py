@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,10 +116,18 @@ class KillHost:
 
     def disarm(self):
         """Remove what :meth:`set_trap` and :meth:`set_fault` put there; True when the kill had been carried out."""
-        lab("up", self.name, check=False)  # after a reboot: wait until it answers
+        self.wait()
         waiting = self.sh("cat /etc/gpufleet-sim/kill 2>/dev/null")
         self.sh(f"rm -f {SITE}/gpufleet_trap.* /etc/gpufleet-sim/kill /etc/gpufleet-sim/installer-fault")
         return not waiting
+
+    def wait(self):
+        """Until the host answers: it may be on its way through a reboot."""
+        deadline = time.monotonic() + 180
+        while lab("ssh", self.name, "true", check=False).returncode:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self.name} does not answer any more")
+            time.sleep(1)
 
     def look(self):
         """dict of what is there -> sorted list of its versions."""
