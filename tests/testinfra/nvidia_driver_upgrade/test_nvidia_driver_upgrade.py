@@ -2,22 +2,53 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From one driver to another, after the upgrade within a branch that converge made. The tests go one after another,
-each from where the last ended: refused because in use, to another branch, down again, taken back, rolled back."""
+each from where the last ended: refused because in use, to another branch, down again, taken back, rolled back. The last
+four are killed on their way, one in each manner (the whole table of phases and kills: ``python -m tests.kills``)."""
 
 import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[3]
 
 OLDEST, OLDER, NEWEST = "570.133.20", "570.158.01", "580.95.05"
 STATE = "/var/lib/gpufleet/driver"
 FAULT = "/etc/gpufleet-sim/installer-fault"
 BOOT = "cat /run/gpufleet-sim/boot_id"
+ORDER, SITE = "/etc/gpufleet-sim/kill", "/usr/lib/python3/dist-packages"
 
 
 @pytest.fixture(autouse=True)
 def as_root(host):
     with host.sudo():
         yield
+
+
+@pytest.fixture
+def killed_in(host):
+    """``killed_in(phase, kill)``: the next run is killed at the beginning of that phase, see tests/kills/trap.py."""
+
+    def set_trap(phase, kill):
+        host.check_output("printf %%s %s >%s", (ROOT / "tests/kills/trap.py").read_text(), f"{SITE}/gpufleet_trap.py")
+        host.check_output("echo import gpufleet_trap >%s", f"{SITE}/gpufleet_trap.pth")
+        host.check_output("echo %s >%s", f"{phase} {kill}", ORDER)
+
+    yield set_trap
+    host.check_output(f"rm -f {SITE}/gpufleet_trap.* {ORDER}")
+
+
+def was_killed(host):
+    """True when the order was carried out; waits for a host on its way through a reboot."""
+    argv = [sys.executable, "-m", "sim.lab", "ssh", host.backend.get_hostname(), "true"]
+    for _ in range(60):
+        if subprocess.run(argv, cwd=ROOT, capture_output=True, check=False).returncode == 0:
+            return not host.file(ORDER).exists
+        time.sleep(1)
+    return False
 
 
 def last_good(host):
@@ -59,14 +90,21 @@ def test_D2_a_driver_in_use_is_refused_by_the_names_of_its_users(host, playbook,
     assert host.service("train").is_running
 
 
-def test_N1_an_upgrade_across_branches_is_whole(host, playbook, whole):
+def test_N7_an_upgrade_across_branches_whose_module_was_killed_is_completed(host, playbook, whole, killed_in):
+    killed_in("load", "module")
+    assert playbook("upgrade.yml", "-e", f"nvidia_driver_version={NEWEST}").rc == 2
+    assert was_killed(host)
     done = playbook("upgrade.yml", "-e", f"nvidia_driver_version={NEWEST}")
     assert done.rc == 0, done.output
     assert whole(NEWEST)
     assert last_good(host)["version"] == OLDER
 
 
-def test_a_downgrade_is_whole(host, playbook, whole):
+def test_N7_a_downgrade_through_a_reboot_is_completed(host, playbook, whole, killed_in):
+    """One kernel has the modules of the older driver then, which that boot loads; the other has none."""
+    killed_in("build", "reboot")
+    playbook("upgrade.yml", "-e", f"nvidia_driver_version={OLDEST}")
+    assert was_killed(host)
     done = playbook("upgrade.yml", "-e", f"nvidia_driver_version={OLDEST}")
     assert done.rc == 0, done.output
     assert whole(OLDEST)
@@ -86,7 +124,12 @@ def test_N6_a_change_that_fails_is_taken_back_and_both_reasons_are_told(host, pl
     assert host.check_output("dpkg --audit") == ""
 
 
-def test_rollback_goes_back_from_the_kept_runfile_and_only_once(playbook, whole):
+def test_P12_rollback_goes_back_from_the_kept_runfile_without_its_connection_and_only_once(
+    host, playbook, whole, killed_in
+):
+    killed_in("install", "connection")
+    playbook("rollback.yml", "-e", "nvidia_driver_runfile_base_url=http://192.0.2.1")
+    assert was_killed(host)
     done = playbook("rollback.yml", "-e", "nvidia_driver_runfile_base_url=http://192.0.2.1")
     assert done.rc == 0, done.output
     assert whole(NEWEST)
