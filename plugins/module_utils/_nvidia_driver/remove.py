@@ -21,7 +21,8 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
 
 UNINSTALL_TIMEOUT = 600
 #: Removed last, the journal at the very end: until then they are the way back.
-KEPT = (runfile.DIRECTORY, fabric_packages.DIRECTORY, options.TMPDIR, runfile.RECORD, last_good.PATH, journal.PATH)
+FOLDERS = (runfile.DIRECTORY, fabric_packages.DIRECTORY, options.TMPDIR)
+KEPT = (*FOLDERS, runfile.RECORD, last_good.PATH, journal.PATH)
 
 
 def read(host):
@@ -91,12 +92,12 @@ def _files(host, failed):
             "goes on from here; with nvidia_driver_state: present it installs the driver again" % "; ".join(failed)
         )
     for path in KEPT:
-        if host.listdir(path) or path in (runfile.DIRECTORY, options.TMPDIR):
+        if path not in FOLDERS:
+            host.remove(path)
+        elif host.exists(path):
             answer = host.run(["rm", "-rf", "--", path], timeout=120, changes=True)
             if not answer.ok:
                 raise ConcernError("nvidia_driver: %s" % answer.summary())
-        else:
-            host.remove(path)
 
 
 def uninstall(host, versions):

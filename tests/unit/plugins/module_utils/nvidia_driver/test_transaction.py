@@ -11,6 +11,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Con
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
     NvidiaDriver,
     boot,
+    fabric_packages,
     journal,
     last_good,
     options,
@@ -341,6 +342,8 @@ def removable(make_host):
 
 def test_absent_leaves_no_file_of_ours(make_host):
     host = removable(make_host)
+    host.put({fabric_packages.DIRECTORY: Dir()})  # it kept something once
+    host.commands.update(trees.removes(fabric_packages.DIRECTORY))
     wanted = validated(CONCERN, {"state": "absent"})
     assert trees.converge(CONCERN, host, wanted).status == "clean"
     left = [path for path in host.tree() if OLDER in path or "gpufleet" in path]
