@@ -14,6 +14,7 @@ LOADED = r"sed -n 's/.*  \([0-9.]*\)  .*/\1/p' /proc/driver/nvidia/version"
 STARTED = f"systemctl show --property=ExecMainStartTimestampMonotonic --value {UNIT}"
 #: A driver of which the mirror has a fabric manager of the branch, but not of the version.
 OTHER = "580.82.07"
+OLDER = "570.158.01"
 
 
 @pytest.fixture(autouse=True)
@@ -85,14 +86,6 @@ def test_J1_a_fabric_manager_of_another_version_really_refuses(host):
 
 
 @pytest.mark.usefixtures("hgx")
-def test_J13_a_second_run_does_not_restart_it(host, playbook):
-    before = host.check_output(STARTED)
-    done = playbook("site.yml", "-e", reports("second"))
-    assert (done.rc, done.recap["changed"]) == (0, 0), done.output
-    assert host.check_output(STARTED) == before
-
-
-@pytest.mark.usefixtures("hgx")
 def test_N8_a_driver_whose_fabric_manager_no_repository_has_changes_nothing(host, playbook):
     before = host.check_output(STARTED), version(host), host.check_output("dpkg-query --show")
     done = playbook("site.yml", "-e", f"nvidia_driver_version={OTHER}", "-e", reports("other"))
@@ -104,7 +97,7 @@ def test_N8_a_driver_whose_fabric_manager_no_repository_has_changes_nothing(host
 
 
 @pytest.mark.usefixtures("hgx")
-def test_what_somebody_undoes_is_named_and_repaired(host, playbook):
+def test_J13_what_somebody_undoes_is_named_and_repaired_and_nothing_is_restarted(host, playbook):
     host.check_output(f"systemctl disable {UNIT}")
     host.check_output("apt-get --yes --allow-change-held-packages purge libnvidia-nscq")
     plan = playbook("plan.yml")
@@ -127,6 +120,28 @@ def test_J13_one_that_was_stopped_asks_for_a_reboot_instead_of_a_start(host, pla
     assert not host.service(UNIT).is_running
     repaired = playbook("site.yml", "-e", reports("rebooted"))
     assert repaired.rc == 0, repaired.output
+    assert host.service(UNIT).is_running
+
+
+@pytest.mark.usefixtures("hgx")
+def test_N8_the_set_goes_down_and_back_together_and_the_way_back_asks_no_repository(host, playbook):
+    before = version(host)
+    mirror = f"http://10.213.77.1:8077/{OLDER}/NVIDIA-Linux-x86_64-{OLDER}.run.sha256sum"
+    older = ("-e", f"nvidia_driver_version={OLDER}", "-e", f"nvidia_driver_runfile_checksum={mirror}")
+    done = playbook("upgrade.yml", *older, "-e", reports("down"))
+    assert done.rc == 0, done.output
+    assert version(host) == OLDER
+    assert host.package("nvidia-fabricmanager-570").version.split("-")[0] == OLDER
+    assert host.service(UNIT).is_running
+    kept = host.check_output("ls /var/lib/gpufleet/packages")
+    assert f"nvidia-fabricmanager_{before}" in kept
+    assert f"nvidia-fabricmanager-570_{OLDER}" in kept
+    host.check_output("rm -r /etc/apt/sources.list.d/gpufleet-lab-vendor.list /var/lib/apt/lists")
+    done = playbook("rollback.yml", "-e", reports("back"))
+    assert done.rc == 0, done.output
+    assert version(host) == before
+    assert {host.package(name).version.split("-")[0] for name in SET} == {before}
+    assert not host.package("nvidia-fabricmanager-570").is_installed
     assert host.service(UNIT).is_running
 
 
