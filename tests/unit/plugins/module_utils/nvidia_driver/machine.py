@@ -37,15 +37,16 @@ class Machine(RecordedHost):
         self._installing = False
 
     def snapshot(self):
-        """Everything on the host, as :meth:`put` takes it."""
+        """Everything on the host, as :meth:`put` takes it: files, links, and directories that hold nothing."""
         found = {}
         for real in sorted(Path(self.root).rglob("*")):
             path = "/" + str(real.relative_to(self.root))
             if real.is_symlink():
                 found[path] = Link(self.readlink(path))
-            else:
-                mode = real.stat().st_mode & 0o7777
-                found[path] = Dir(mode) if real.is_dir() else File(real.read_bytes(), mode)
+            elif not real.is_dir():
+                found[path] = File(real.read_bytes(), real.stat().st_mode & 0o7777)
+            elif not any(real.iterdir()):
+                found[path] = Dir()
         return found
 
     # -- dying -----------------------------------------------------------------------------------------------------

@@ -118,13 +118,6 @@ def test_an_upgrade_that_was_killed_goes_back_where_it_cannot_be_completed(kille
 
 
 @ALONE_OR_NOT
-def test_an_upgrade_that_was_killed_may_be_taken_back_by_hand(killed, whole):
-    for where, host in killed(NEW, whole, OLD):
-        assert trees.converge(CONCERN, host, OLD).status == "clean", where
-        assert is_whole(host, OLD), where
-
-
-@ALONE_OR_NOT
 def test_a_way_back_that_was_killed_is_followed_by_the_new_driver(killed, whole):
     for where, host in killed(NEW, whole, OLD, broken={VERSION}):
         assert trees.converge(CONCERN, host, NEW).status == "clean", where
