@@ -136,9 +136,10 @@ def malformed(host):
         host.check_output(undo)
 
 
-def test_E18_a_malformed_exclude_that_disables_the_lock_fails_the_proof(host, playbook, malformed):
+def test_E18_a_malformed_exclude_that_disables_the_lock_fails_the_proof(host, playbook, malformed, tmp_path):
     assert host.run("dnf -q check-upgrade").rc in (0, 100)
-    words = " ".join(playbook("verify.yml", "-e", "gpu_verify_depth=standard").output.split())
+    options = {"gpu_verify_depth": "standard", "gpu_report_directory": str(tmp_path)}
+    words = " ".join(playbook("verify.yml", "-e", json.dumps(options)).output.split())
     assert "version_lock_proof: version_lock: the lock does not hold" in words
     assert malformed in words
 
