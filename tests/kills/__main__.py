@@ -16,6 +16,7 @@ import argparse
 import fnmatch
 import json
 import queue
+import subprocess
 import sys
 import threading
 import time
@@ -72,6 +73,11 @@ def run(rows, results, count, deadline):
         host, start = free.get(), time.monotonic()
         try:
             result = once(host, row)
+        except (hosts.Lost, subprocess.TimeoutExpired) as error:
+            result = f"BROKEN: {error}"
+        except subprocess.CalledProcessError as error:  # the lab's own fault: the next call tries again
+            print(f"{row}: no result: {error}: {error.stderr}", flush=True)
+            return
         finally:
             free.put(host)
         with writing:

@@ -40,6 +40,10 @@ for unit in nvidia-persistenced; do echo "$unit $(systemctl is-active $unit)"; d
 STARTING = threading.Lock()
 
 
+class Lost(Exception):
+    """A host that does not come back."""
+
+
 def lab(*arguments, check=True):
     return subprocess.run(
         [sys.executable, "-m", "sim.lab", *arguments], cwd=ROOT, capture_output=True, text=True, check=check
@@ -126,7 +130,7 @@ class KillHost:
         deadline = time.monotonic() + 180
         while lab("ssh", self.name, "true", check=False).returncode:
             if time.monotonic() > deadline:
-                raise SystemExit(f"{self.name} does not answer any more")
+                raise Lost(f"{self.name} does not answer any more")
             time.sleep(1)
 
     def look(self):
