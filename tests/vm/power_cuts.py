@@ -30,39 +30,45 @@ class Point:
 
 
 POINTS = (
-    Point("while the first initramfs is rebuilt for the nouveau blacklist", "/var/tmp/mkinitramfs*"),
+    Point("while the first initramfs is rebuilt", "/var/tmp/mkinitramfs*"),
     Point("while the installer builds the modules", "/var/lib/dkms/nvidia/*/build/*.o"),
-    Point("after the reboot, before anything is locked", "/sys/module/nvidia"),
+    Point("after the reboot", "/sys/module/nvidia"),
 )
 
 
 def main(inventory: Path) -> int:
-    for number, point in enumerate(POINTS, 1):
-        log = ROOT / "build" / "molecule" / f"vm-cut-{number}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w") as output:
-            playbook = subprocess.Popen(
-                [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, ROOT / "playbooks" / "site.yml"],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            reached = _wait(point, playbook)
-            qemu.cut_power()
-            playbook.wait()
-        if not reached:
-            say(f"site.yml ended with {playbook.returncode} and was never seen {point.name}; see {log}")
-            return 1
-        if playbook.returncode == 0:
-            say(f"site.yml ended well although the power was cut {point.name}; see {log}")
-            return 1
-        say(f"power cut {number}: {point.name}")
-        qemu.start()
-        qemu.write_inventory(inventory / "lab.yml")
-        qemu.wait()
-    return 0
+    return 0 if all(cut(inventory, "site.yml", point) for point in POINTS) else 1
 
 
-def _wait(point: Point, playbook: subprocess.Popen) -> bool:
+def cut(inventory: Path, playbook: str, point: Point, *arguments: str) -> bool:
+    """Run a playbook, cut the power at this point of it and start the machine again; True when all of that happened."""
+    log = ROOT / "build" / "vm" / f"cut-{point.name.replace(' ', '-')}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        run = subprocess.Popen(command(inventory, playbook, *arguments), stdout=output, stderr=subprocess.STDOUT)
+        reached = _wait(point, run)
+        qemu.cut_power()
+        run.wait()
+    if not reached:
+        say(f"{playbook} ended with {run.returncode} and was never seen {point.name}; see {log}")
+        return False
+    if run.returncode == 0:
+        say(f"{playbook} ended well although the power was cut {point.name}; see {log}")
+        return False
+    say(f"power cut: {point.name}")
+    qemu.start()
+    qemu.write_inventory(inventory / "lab.yml")
+    qemu.wait()
+    return True
+
+
+def command(inventory: Path, playbook: str, *arguments: str) -> list[str | Path]:
+    """The command line that runs a playbook of the collection on the machine."""
+    tool = Path(sys.executable).parent / "ansible-playbook"
+    return [tool, "-i", inventory, ROOT / "playbooks" / playbook, *arguments]
+
+
+def _wait(point: Point, run: subprocess.Popen) -> bool:
     """True when the point has come; False when the run ended before it did, or took too long.
 
     The machine itself looks out for it, so that the cut comes in the middle and not a login later. It does so with what
@@ -71,7 +77,7 @@ def _wait(point: Point, playbook: subprocess.Popen) -> bool:
     look = f"compgen -G '{point.sign}' && exit 0; read -rt 0.3 -u 3"
     lookout = f"exec 3<> <(:); for ((turn = 0; turn < 100; turn++)); do {look}; done; exit 1"
     begin = time.monotonic()
-    while playbook.poll() is None and time.monotonic() - begin < DEADLINE:
+    while run.poll() is None and time.monotonic() - begin < DEADLINE:
         if subprocess.run(qemu.ssh(lookout), capture_output=True, check=False).returncode == 0:
             return True
         time.sleep(1)  # no answer: it reboots
