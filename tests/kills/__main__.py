@@ -105,24 +105,27 @@ def once(host, row):
         host.set_fault(phase)
     else:
         host.set_trap(phase, kill)
-    first = host.run(hosts.NEW, log)
+    sha256 = host.sha256(hosts.NEW)
+    first = host.run(hosts.NEW, log, sha256=sha256)
     if not host.disarm():
         return f"not reached (the first run ended with {first})"
     # Ansible connects again by itself, and its next attempt may be the next run.
     if not first and kill in ("module", "installer"):
         return "not killed (the first run went well)"
-    between = host.look()
-    gone_back = verdict(change, first, between) if kill == "installer" else "old"
-    second = host.run(hosts.NEW, log)
+    # Only this kill is survived by the run that it hits, which goes back itself.
+    gone_back = verdict(change, first, host.look()) if kill == "installer" else "old"
+    second = host.run(hosts.NEW, log, sha256=sha256)
     found = host.look()
     with log.open("a") as stream:
-        stream.write(f"\nafter the kill ({first}): {between}\nafter the next run ({second}): {found}\n")
+        stream.write(f"\nThe runs ended with {first} and {second}; the host has {found}\n")
     return verdict(change, second, found) if gone_back == "old" else f"BROKEN: the first run ended {gone_back}"
 
 
 def verdict(change, code, found):
     """Whole is: loaded, on disk, built and nothing beside it, the daemon runs, no transaction is open."""
-    whole = {key: found.get(key, []) for key in ("loaded", "library", "firmware", "source", "dkms", "modules")}
+    whole = {
+        key: found.get(key, []) for key in ("loaded", "library", "firmware", "source", "dkms", "installed", "modules")
+    }
     closed = found.get("phase", ["done"])[0] in ("done", "staged")
     runs = found.get("nvidia-persistenced") == ["active"]
     for version, name in ((hosts.NEW, "new"), (hosts.OLD, "old")):

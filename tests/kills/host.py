@@ -28,8 +28,9 @@ sed -n 's/.*  \([0-9.]*\)  .*/loaded \1/p' /proc/driver/nvidia/version 2>/dev/nu
 ls /usr/lib/x86_64-linux-gnu | sed -n 's/^libnvidia-ml.so.\([0-9]*[.].*\)/library \1/p'
 ls /lib/firmware/nvidia 2>/dev/null | sed -n 's/^\([0-9].*\)/firmware \1/p'
 ls /usr/src | sed -n 's/^nvidia-\([0-9].*\)/source \1/p'
-dkms status 2>/dev/null | sed -n 's/^nvidia.\([0-9.]*\),.*: \(.*\)$/dkms \1 \2/p' | sed 's/ installed$//' | sort -u
+ls /var/lib/dkms/nvidia 2>/dev/null | sed -n 's/^\([0-9].*\)/dkms \1/p'
 for kernel in $(ls -d /lib/modules/*/kernel | cut -d/ -f4); do
+    echo "installed $(readlink "/var/lib/dkms/nvidia/kernel-$kernel-$(arch)" | cut -d/ -f1)"
     echo "modules $(modinfo -k "$kernel" -F version nvidia 2>/dev/null)"
 done | sort -u
 sed -n 's/.*"phase": "\(.*\)".*/phase \1/p' /var/lib/gpufleet/driver/journal.json 2>/dev/null
@@ -78,15 +79,19 @@ class KillHost:
         """Run a script as root on the host; what it printed."""
         return podman("exec", f"gpufleet-lab-{self.name}", "sh", "-c", script, check=False)
 
-    def run(self, version, log, *arguments, timeout=900):
-        """One run of Ansible towards this driver; its exit code."""
+    def sha256(self, version):
+        """The checksum of the runfile that its image has brought along."""
+        return self.sh(f"sha256sum /var/lib/gpufleet/runfiles/NVIDIA-Linux-x86_64-{version}.run").split()[0]
+
+    def run(self, version, log, *arguments, sha256=None, timeout=900):
+        """One run of Ansible towards this driver; its exit code. Without ``sha256`` it fetches the runfile."""
         runfile = f"{mirror.URL}/{version}/NVIDIA-Linux-x86_64-{version}.run"
         argv = [Path(sys.executable).parent / "ansible-playbook", "-i", self.inventory, HERE / "change.yml"]
         values = {
             "gpu_reboot": "auto",
             "nvidia_driver_version": version,
             "nvidia_driver_runfile_base_url": mirror.URL,
-            "nvidia_driver_runfile_checksum": f"{runfile}.sha256sum",
+            f"nvidia_driver_runfile_{'sha256' if sha256 else 'checksum'}": sha256 or f"{runfile}.sha256sum",
         }
         argv += [word for name, value in values.items() for word in ("-e", f"{name}={value}")]
         environment = dict(os.environ, ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
@@ -144,14 +149,15 @@ class KillHost:
 
 def image(change):
     """The name of the image with which this change begins; another one when what it is made of is another."""
-    digest = hashlib.sha256(f"{images.tag(images.IMAGES[BASE])} {MACHINE} {OLD} {NEW}".encode())
+    digest = hashlib.sha256(f"{images.tag(images.IMAGES[BASE])} {MACHINE} {OLD} {NEW} fetched".encode())
     for path in sorted(path for path in (ROOT / "sim/runfile").rglob("*") if path.suffix != ".pyc" and path.is_file()):
         digest.update(path.read_bytes())
     return f"localhost/gpufleet-kills:{change}-{digest.hexdigest()[:12]}"
 
 
 def make_images(host, changes):
-    """The images of these changes that are missing: without a driver but with all it needs; with the old one."""
+    """The images of these changes that are missing: without a driver but with all it needs; with the old one. The new
+    one's runfile is on both: fetching it would take longer than what the rows are about."""
     log = BUILD / "images.log"
     for version in (OLD, NEW):
         build = [sys.executable, "-m", "sim.runfile", "build", "--version", version]
@@ -165,6 +171,7 @@ def make_images(host, changes):
     if "upgrade" in due:
         host.up(image("fresh"))
         must(host.run(OLD, log), log)
+        must(host.run(NEW, log, "-e", "driver_tasks=fetch"), log)
         host.keep(image("upgrade"))
 
 
