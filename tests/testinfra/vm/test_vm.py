@@ -11,6 +11,7 @@ import tarfile
 import time
 from pathlib import Path
 
+import ansible
 import pytest
 
 from sim.vm import qemu
@@ -52,9 +53,10 @@ def as_root(host):
 
 @pytest.fixture(scope="module")
 def collection():
-    """The collection's module_utils, below ON_HOST on the machine."""
+    """The module_utils of the collection and of Ansible, below ON_HOST on the machine."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(Path(ansible.__file__).parent / "module_utils", "ansible/module_utils")
         for path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
             tar.add(path, f"ansible_collections/gpufleet/metal/{path.relative_to(ROOT)}")
     unpack = f"rm -rf {ON_HOST} && mkdir {ON_HOST} && tar -xzf - -C {ON_HOST}"
@@ -114,7 +116,7 @@ def test_what_the_machine_cannot_show_is_not_measured(host, playbook):
     assert {gpu["numa_node"] for gpu in facts(host)["pci"]["gpus"]} == {None}
     done = playbook("verify.yml", "-e", f"gpu_report_directory={ROOT}/build/vm/report")
     assert done.rc == 0, done.output
-    checks = {check["name"]: check for check in _checks(ROOT / "build/vm/report")}
+    checks = {check["id"]: check for check in _checks(ROOT / "build/vm/report")}
     assert checks["pcie_access_control"]["result"] == "not_measured"
     others = {name: check["result"] for name, check in checks.items() if name != "pcie_access_control"}
     assert set(others.values()) == {"pass"}, others
@@ -144,7 +146,7 @@ def test_who_holds_the_driver_is_told_and_nothing_is_unloaded(host, collection):
 def test_a_foreign_module_on_top_is_told(host, collection):
     source = f"{ON_HOST}/holder"
     host.check_output(f"cp -r /usr/src/nvidia-{VERSION} {source}")
-    host.check_output(f"printf %s > {source}/holder.c", HOLDER.replace("\n", "\\n").replace('"', '\\"'))
+    host.check_output("printf %%s %s >%s", HOLDER, f"{source}/holder.c")
     host.check_output(f"echo 'obj-m += holder.o' >> {source}/Kbuild")
     host.check_output(f"make -C {source} modules")
     host.check_output(f"insmod {source}/holder.ko")
