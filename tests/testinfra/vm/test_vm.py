@@ -59,7 +59,7 @@ def collection():
         tar.add(Path(ansible.__file__).parent / "module_utils", "ansible/module_utils")
         for path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
             tar.add(path, f"ansible_collections/gpufleet/metal/{path.relative_to(ROOT)}")
-    unpack = f"sudo rm -rf {ON_HOST} && mkdir {ON_HOST} && tar -xzf - -C {ON_HOST} && touch {ON_HOST}/ansible/__init__.py"
+    unpack = f"sudo rm -rf {ON_HOST}; mkdir {ON_HOST} && cd {ON_HOST} && tar -xzf - && touch ansible/__init__.py"
     subprocess.run(qemu.ssh(unpack), input=archive.getvalue(), check=True)
 
 
