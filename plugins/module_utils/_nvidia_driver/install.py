@@ -91,13 +91,17 @@ def open_record(host, wanted, state):
     earlier = state["journal"] if journal.unfinished(state["journal"]) else {}
     works = library and loaded and loaded["version"] == library["version"]
     if works and journal.on_disk_unproven(earlier) and earlier.get("version") == library["version"]:
-        works = not build.problems(state["driver"], state["firmware"], library["version"], state["targets"])
+        mixed = len(set(state["flavours"].values()) - {None}) > 1
+        works = not mixed and not build.problems(
+            state["driver"], state["firmware"], library["version"], state["targets"]
+        )
     present = last_good.describe(host, state)
     previous = present if works or not earlier else earlier.get("previous")
-    present_is_wanted = present and present["version"] == wanted["version"]
+    flavour = judge.wanted_flavour(state, wanted) if wanted["state"] != "absent" else None
+    present_is_wanted = present and last_good.identity(present) == (wanted["version"], flavour)
     return {
         "version": wanted["version"],
-        "flavour": judge.wanted_flavour(state, wanted) if wanted["state"] != "absent" else None,
+        "flavour": flavour,
         "arguments": wanted["installer_arguments"],
         "previous": previous,
         "way_back": earlier.get("way_back") if earlier and (present_is_wanted or not works) else previous,

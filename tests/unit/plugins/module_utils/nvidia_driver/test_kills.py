@@ -118,6 +118,15 @@ def test_an_upgrade_that_was_killed_goes_back_where_it_cannot_be_completed(kille
 
 
 @ALONE_OR_NOT
+def test_a_change_of_flavour_that_was_killed_is_completed_and_keeps_its_way_back(killed, whole):
+    other = dict(OLD, kernel_module_type="proprietary")
+    for where, host in killed(other, whole, OLD):
+        assert trees.converge(CONCERN, host, other).status == "clean", where
+        assert is_whole(host, other), where
+        assert last_good.read(host)["flavour"] == "open", where
+
+
+@ALONE_OR_NOT
 def test_a_way_back_that_was_killed_is_followed_by_the_new_driver(killed, whole):
     for where, host in killed(NEW, whole, OLD, broken={VERSION}):
         assert trees.converge(CONCERN, host, NEW).status == "clean", where

@@ -119,6 +119,15 @@ def test_D9_another_flavour_of_the_same_version_is_a_change_with_a_way_back(make
     assert CONCERN.inspect(host, old())[0]["driver"]["loaded"]["flavour"] == "open"
 
 
+def test_D9_a_driver_that_waited_for_its_first_boot_is_a_way_back_for_another_flavour(make_host):
+    host = upgradable(make_host)
+    host.put({journal.PATH: json.dumps(dict(journal.read(host), phase=journal.STAGED, previous=None, way_back=None))})
+    other = trees.installer(environment=CC, runfile=OLD_RUNFILE, flavour="proprietary")
+    host.commands[other] = trees.installs(OLDER, flavour="proprietary")
+    assert trees.converge(CONCERN, host, old(kernel_module_type="proprietary")).status == "clean"
+    assert last_good.read(host)["flavour"] == "open"
+
+
 def test_D12_what_a_killed_uninstaller_left_is_a_difference_and_removed(make_host):
     host = upgradable(make_host)
     trees.converge(CONCERN, host, trees.desired())
