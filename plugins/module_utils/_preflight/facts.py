@@ -158,10 +158,12 @@ def installers(host):
     """Driver installers at work: list of ``{pid, command, ours}``; ``ours``: a run of the role started it."""
     found = []
     for path in host.glob("/proc/[0-9]*/cmdline"):
-        match = INSTALLERS.search((host.read_text(path) or "").replace("\0", " "))
+        words = (host.read_text(path) or "").replace("\0", " ")
+        match = INSTALLERS.search(words)
         if match:
             pid = path.split("/")[2]
-            ours = installer.UNIT in (host.read_text("/proc/%s/cgroup" % pid) or "")
+            # systemd-run, which waits for the unit, stands outside of it
+            ours = installer.UNIT in words + (host.read_text("/proc/%s/cgroup" % pid) or "")
             found.append({"pid": int(pid), "command": match.group(0), "ours": ours})
     return found
 

@@ -811,6 +811,19 @@ def test_P12_installers_are_found_by_their_command_line(make_host):
     assert reader.installers(host) == [{"pid": 77, "command": "NVIDIA-Linux-x86_64-580.65.06.run", "ours": False}]
 
 
+def test_P12_our_own_installer_is_known_by_its_unit_and_so_is_what_waits_for_it(make_host):
+    unit = "gpufleet-nvidia-installer.service"
+    host = make_host(
+        {
+            "/proc/77/cmdline": f"systemd-run\0--unit={unit}\0--wait\0sh\0/var/NVIDIA-Linux-x86_64-580.65.06.run\0",
+            "/proc/77/cgroup": "0::/user.slice/session-4.scope\n",
+            "/proc/78/cmdline": "sh\0/var/NVIDIA-Linux-x86_64-580.65.06.run\0",
+            "/proc/78/cgroup": f"0::/system.slice/{unit}\n",
+        }
+    )
+    assert [(found["pid"], found["ours"]) for found in reader.installers(host)] == [(77, True), (78, True)]
+
+
 @pytest.mark.parametrize("driver", [None, "vfio-pci"])
 def test_P18_a_host_without_gpus_of_its_own_needs_no_room_for_a_driver(make_host, driver):
     tree = {path: entry for path, entry in VIRGIN.items() if driver or "0000:1b:00.0" not in path}
