@@ -22,6 +22,11 @@ PID_FILE = cache.CACHE / "mirror.pid"
 def start() -> None:
     """Start the server unless it answers already. Needs a running host: the bridge has its address only then."""
     if _answers():
+        if not _is_ours(_recorded()):
+            raise LabError(
+                f"the mirror of another checkout serves at {URL}, whose packages are signed with another key: "
+                f"end it there with `make clean`"
+            )
         say(f"mirror serves {cache.MIRROR} at {URL}")
         return
     network.ensure()
@@ -46,23 +51,25 @@ def start() -> None:
 
 def stop() -> None:
     """End the server that `start` started."""
-    if not PID_FILE.exists():
-        return
-    process = int(PID_FILE.read_text())
-    PID_FILE.unlink()
-    if _is_ours(process):
+    process = _recorded()
+    PID_FILE.unlink(missing_ok=True)
+    if process and _is_ours(process):
         os.kill(process, signal.SIGTERM)
         say("mirror stopped")
 
 
-def _is_ours(process: int) -> bool:
+def _recorded() -> int | None:
+    return int(PID_FILE.read_text()) if PID_FILE.exists() else None
+
+
+def _is_ours(process: int | None) -> bool:
     """A process id is used again after a restart of the machine: only our own server may be ended."""
     try:
         with open(f"/proc/{process}/cmdline", "rb") as stream:
             words = stream.read().split(b"\0")
     except FileNotFoundError:
         return False
-    return b"http.server" in words and str(network.GATEWAY).encode() in words
+    return b"http.server" in words and str(cache.MIRROR).encode() in words
 
 
 def _answers() -> bool:

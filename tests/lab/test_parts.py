@@ -5,7 +5,7 @@
 
 import pytest
 
-from sim.lab import apt, images, inventory, network
+from sim.lab import apt, images, inventory, mirror, network
 from sim.lab.guest import bootloader
 from sim.lab.process import LabError
 
@@ -67,6 +67,13 @@ def test_mirrors_of_this_machine_are_used(tmp_path):
     (tmp_path / "sources.list.d/debian.sources").write_text("URIs: https://mirror.example.org/pub/debian/\nSuites: x\n")
     (tmp_path / "sources.list.d/vendor.list").write_text("deb https://vendor.example.org/apt stable main\n")
     assert apt.mirrors(tmp_path) == {**apt.DEFAULTS, "debian": "https://mirror.example.org/pub/debian"}
+
+
+def test_the_mirror_of_another_checkout_is_not_taken_for_ours(monkeypatch, tmp_path):
+    monkeypatch.setattr(mirror, "_answers", lambda: True)
+    monkeypatch.setattr(mirror, "PID_FILE", tmp_path / "mirror.pid")
+    with pytest.raises(LabError, match="another checkout"):
+        mirror.start()
 
 
 def test_an_image_is_named_after_what_it_is_made_of(monkeypatch, tmp_path):
