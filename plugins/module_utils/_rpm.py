@@ -108,20 +108,24 @@ def _row(name, epoch, version, release, arch):
     return {"name": name, "version": f"{prefix}{version}-{release}", "arch": arch}
 
 
-def parse_header(blob):
-    """The identifying tags of one header blob: dict of name, version, release, arch (str) and epoch (int, if any).
+def _entries(blob, tags):
+    """The index entries of one header blob with these tags: ``(tag, type, start of its data, count)``.
 
     A header is two counts (index entries, bytes of data), the index (tag, type, offset, count; each an int32 of the
     network's byte order), and the data that the offsets point into.
     """
     entries, _size = struct.unpack_from(">II", blob, 0)
     data = 8 + 16 * entries
-    found = {}
     for index in range(entries):
-        tag, kind, offset, _count = struct.unpack_from(">IIII", blob, 8 + 16 * index)
-        if tag not in _TAGS:
-            continue
-        start = data + offset
+        tag, kind, offset, count = struct.unpack_from(">IIII", blob, 8 + 16 * index)
+        if tag in tags:
+            yield tag, kind, data + offset, count
+
+
+def parse_header(blob):
+    """The identifying tags of one header blob: dict of name, version, release, arch (str) and epoch (int, if any)."""
+    found = {}
+    for tag, kind, start, _count in _entries(blob, _TAGS):
         if kind == _INT32:
             found[_TAGS[tag]] = struct.unpack_from(">I", blob, start)[0]
         else:
@@ -131,13 +135,8 @@ def parse_header(blob):
 
 def parse_files(blob):
     """``(name, [path])`` of one header blob: rpm keeps a path as a name and the number of its directory."""
-    entries, _size = struct.unpack_from(">II", blob, 0)
     arrays: dict = {_DIRECTORY_OF: [], _BASENAMES: [], _DIRECTORIES: []}
-    for index in range(entries):
-        tag, kind, offset, count = struct.unpack_from(">IIII", blob, 8 + 16 * index)
-        if tag not in arrays:
-            continue
-        start = 8 + 16 * entries + offset
+    for tag, kind, start, count in _entries(blob, arrays):
         if kind == _INT32:
             arrays[tag] = list(struct.unpack_from(f">{count}I", blob, start))
         else:
