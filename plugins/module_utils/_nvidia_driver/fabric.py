@@ -42,6 +42,7 @@ RETURN_REMEDY = "Copy its .deb there, from the mirror or machine that still has 
 
 class Fabric(member.Member):
     name = "fabric"
+    folders = (fabric_packages.DIRECTORY,)
     options = {
         "fabric_manager": {"type": "str", "choices": ["auto", "present", "absent"], "default": "auto"},
     }
@@ -102,9 +103,8 @@ class Fabric(member.Member):
         found = state["members"].get(self.name)
         if not found:
             return []
-        return problems(found, desired) + (
-            [] if waits(state, desired) else no_return(found, state["driver"]["library"])
-        )
+        stranded = [] if waits(state, desired) else no_return(found, state["driver"]["library"])
+        return problems(found, desired) + ["%s: %s. %s" % (VARIABLE, reason, RETURN_REMEDY) for reason in stranded]
 
     def unit_of(self, process, desired):
         return process["unit"][: -len(".service")] if process["unit"] in (UNIT, IMEX_UNIT) else None
@@ -330,8 +330,8 @@ def no_return(found, library):
     """What of a set that works (it has the present driver's version) a change that fails could not put back."""
     lost = {name: lost for part in found["parts"] for name, lost in part["lost"].items()}
     return [
-        "%s: %s %s serves the present driver, is in no repository of this host and not kept in %s: a change that fails "
-        "could not put it back. %s" % (VARIABLE, name, lost[name], fabric_packages.DIRECTORY, RETURN_REMEDY)
+        "%s %s serves the present driver, is in no repository of this host and not kept in %s: a change that fails "
+        "could not put it back" % (name, lost[name], fabric_packages.DIRECTORY)
         for name in sorted(lost)
         if library and version_set.upstream(lost[name]) == library["version"]
     ]

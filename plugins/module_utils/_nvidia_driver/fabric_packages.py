@@ -94,17 +94,25 @@ def keep(host, packages):
 
     :raises ConcernError: when one cannot be had; nothing was changed then.
     """
-    due = {name: version for name, version in packages.items() if version not in kept(host).get(name, ())}
+    due = _not_kept(host, packages)
     if not due:
         return
     host.makedirs(DIRECTORY + "/partial")
-    words = [_pinned(name, due[name], "=") for name in sorted(due)]
-    answer = host.run([*_APT, "--reinstall", "--download-only", *words], timeout=INSTALL_TIMEOUT, changes=True)
-    left = [word for word in words if word.split("=")[1] not in kept(host).get(word.split("=")[0], ())]
+    answer = host.run([*_APT, "--reinstall", "--download-only", *_words(due)], timeout=INSTALL_TIMEOUT, changes=True)
+    left = _not_kept(host, due)
     if not answer.ok or left:
         raise ConcernError(
-            "nvidia_driver: %s cannot be kept for the way back: %s" % (" ".join(left or words), answer.summary())
+            "nvidia_driver: %s cannot be kept for the way back: %s" % (" ".join(_words(left or due)), answer.summary())
         )
+
+
+def _not_kept(host, packages):
+    here = kept(host)
+    return {name: version for name, version in packages.items() if version not in here.get(name, ())}
+
+
+def _words(packages):
+    return [_pinned(name, packages[name], "=") for name in sorted(packages)]
 
 
 def prune(host, needed):

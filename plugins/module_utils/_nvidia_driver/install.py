@@ -87,9 +87,9 @@ def open_record(host, wanted, state):
     whatever that change had begun with. One that the interrupted change itself was putting there counts only when it
     is complete: a reboot in the middle loads it although another kernel still lacks its modules.
     """
-    library, loaded = state["driver"]["library"], state["driver"]["loaded"]
+    library = state["driver"]["library"]
     earlier = state["journal"] if journal.unfinished(state["journal"]) else {}
-    works = library and loaded and loaded["version"] == library["version"]
+    works = state["driver"]["match"] == "match"
     if works and journal.on_disk_unproven(earlier) and earlier.get("version") == library["version"]:
         mixed = len(set(state["flavours"].values()) - {None}) > 1
         works = not mixed and not build.problems(

@@ -16,10 +16,11 @@ import json
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import boot, journal, members, runfile
 
 PATH = "/var/lib/gpufleet/driver/last_good.json"
-NONE = (
-    "nvidia_driver_state: there is no way back on this host: %s records no set. It is written by the first change from "
-    "one working driver to another. Name the driver in nvidia_driver_version instead, with nvidia_driver_state present"
-    % PATH
+NO_SET = "there is no way back on this host: %s records no set" % PATH
+NO_SET_REMEDY = "Name the driver in nvidia_driver_version instead, with nvidia_driver_state present"
+NONE = "nvidia_driver_state: %s. It is written by the first change from one working driver to another. %s" % (
+    NO_SET,
+    NO_SET_REMEDY,
 )
 
 

@@ -29,6 +29,8 @@ class Member:
     options: dict = {}
     #: Units (without ``.service``) of :meth:`stops` that are started again without a driver, too.
     independent: tuple = ()
+    #: Folders of what the way back needs; ``absent`` removes them at its very end.
+    folders: tuple = ()
 
     def validate(self, desired, invalid):
         """Refuse values of its options; ``invalid(option, problem, remedy)`` makes the error to raise."""

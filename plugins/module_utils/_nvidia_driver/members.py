@@ -19,6 +19,11 @@ def independent():
     return {name for member in MEMBERS for name in member.independent}
 
 
+def folders():
+    """Where the members keep what the way back needs."""
+    return tuple(path for member in MEMBERS for path in member.folders)
+
+
 def unit_of(desired):
     """``unit_of(process)`` over all members, for :func:`unload.read`."""
     return lambda process: next(filter(None, (member.unit_of(process, desired) for member in MEMBERS)), None)

@@ -8,7 +8,6 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._concern import Con
 from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver import (
     boot,
     build,
-    fabric_packages,
     journal,
     judge,
     last_good,
@@ -21,7 +20,7 @@ from ansible_collections.gpufleet.metal.plugins.module_utils._nvidia_driver impo
 
 UNINSTALL_TIMEOUT = 600
 #: Removed last, the journal at the very end: until then they are the way back.
-FOLDERS = (runfile.DIRECTORY, fabric_packages.DIRECTORY, options.TMPDIR)
+FOLDERS = (runfile.DIRECTORY, *members.folders(), options.TMPDIR)
 KEPT = (*FOLDERS, runfile.RECORD, last_good.PATH, journal.PATH)
 
 

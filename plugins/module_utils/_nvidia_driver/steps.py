@@ -262,8 +262,7 @@ def start_stopped(host, wanted, record):
     :returns: which of them did not start and what to do, or None. ``record`` keeps those.
     """
     failed, left = [], []
-    driver = _driver_facts.read(host)
-    fits = bool(driver["loaded"] and driver["library"]) and driver["loaded"]["version"] == driver["library"]["version"]
+    fits = _driver_facts.read(host)["match"] == "match"
     for name in record["stopped"]:
         unwanted = name + ".service" == boot.PERSISTENCED_UNIT and not wanted["persistence"]
         waits = not fits and name not in members.independent()

@@ -30,8 +30,7 @@ def version_set(facts, desired, options):
     lacking = [part for part in found["parts"] if not part["fits"] and not part["offer"]]
     stranded = fabric.no_return(found, facts["driver"]["library"])
     if not lacking and stranded:
-        evidence = "; ".join(reason.partition(": ")[2].partition(". ")[0] for reason in stranded)
-        return finding("version_set", "fail", evidence, fabric.RETURN_REMEDY + ".")
+        return finding("version_set", "fail", "; ".join(stranded), fabric.RETURN_REMEDY + ".")
     if not lacking:
         return finding("version_set", "pass", evidence)
     if all(not part["known"] for part in lacking):

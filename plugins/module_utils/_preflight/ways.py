@@ -43,8 +43,7 @@ def way_back(facts, desired, options):
     if back is None or not facts["own_gpus"]:
         return None
     if back["version"] is None:
-        remedy = "Name the driver in nvidia_driver_version instead, with nvidia_driver_state present."
-        return finding("way_back", "fail", last_good.NONE.partition(": ")[2].partition(". ")[0], remedy, VARIABLE)
+        return finding("way_back", "fail", last_good.NO_SET, last_good.NO_SET_REMEDY + ".", VARIABLE)
     evidence = "the last change on this host replaced driver %s" % back["version"]
     if not back["kept"]:
         return finding(
