@@ -4,10 +4,17 @@
 """Ansible against this machine, over a local connection. Only what reads: nothing is changed."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+NEEDS_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not shutil.which("nvidia-smi"), reason="no nvidia-smi: this needs a real GPU"),
+]
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -5,17 +5,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 
 import pytest
 
 from tests.gpu import local, smi
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not shutil.which("nvidia-smi"), reason="no nvidia-smi: this needs a real GPU"),
-]
+pytestmark = local.NEEDS_GPU
 
 
 def nvidia_smi():

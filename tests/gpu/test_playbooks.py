@@ -5,17 +5,11 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
-
-import pytest
 
 from tests.gpu import local
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not shutil.which("nvidia-smi"), reason="no nvidia-smi: this needs a real GPU"),
-]
+pytestmark = local.NEEDS_GPU
 ROOTS = ("/etc", "/usr/lib/modules", "/var/lib/gpufleet", "/run/gpufleet")
 
 
