@@ -37,12 +37,6 @@ OFF = {
 }
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 def effective(host):
     lines = host.check_output("apt-config dump").splitlines()
     settings = dict(line.rstrip(";").split(" ", 1) for line in lines if " " in line)

@@ -18,12 +18,6 @@ TIMERS5 = ["dnf5-automatic.timer"]
 OTHERS = ["fwupd-refresh.timer", "packagekit-offline-update.service"]
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 @pytest.fixture
 def timers(host):
     """The timers that this host's dnf has."""

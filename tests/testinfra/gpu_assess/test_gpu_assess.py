@@ -3,14 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The role only looks: nothing of the collection is on the host afterwards."""
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
 
 def test_it_writes_nothing(host):
     assert (

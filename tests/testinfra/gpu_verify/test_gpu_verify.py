@@ -3,14 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The role only looks; that it passed on this host must be true without the collection's own readers."""
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
 
 def test_the_loaded_driver_is_the_wanted_one(host):
     assert "580.95.05" in host.file("/proc/driver/nvidia/version").content_string

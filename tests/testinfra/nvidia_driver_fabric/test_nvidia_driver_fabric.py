@@ -17,12 +17,6 @@ OTHER = "580.82.07"
 OLDER = "570.158.01"
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 @pytest.fixture
 def hgx(host):
     if not switches(host):

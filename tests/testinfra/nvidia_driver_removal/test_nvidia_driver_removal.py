@@ -4,16 +4,8 @@
 """The rest of a driver's life, after converge has changed the flavour of its modules. The tests go one after another: a
 kernel came for which nothing was built, back to the first flavour, removed, no way back any more."""
 
-import pytest
-
 VERSION = "580.95.05"
 BOOT = "cat /run/gpufleet-sim/boot_id"
-
-
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
 
 
 def kernels(host):

@@ -22,12 +22,6 @@ BOOT = "cat /run/gpufleet-sim/boot_id"
 ORDER, SITE = "/etc/gpufleet-sim/kill", "/usr/lib/python3/dist-packages"
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 @pytest.fixture
 def killed_in(host):
     """``killed_in(phase, kill)``: the next run is killed at the beginning of that phase, see tests/kills/trap.py."""

@@ -7,8 +7,6 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 #: What somebody undoes by hand on the host -> the words by which the plan names it.
 UNDONE = {
     "rm /etc/apt/apt.conf.d/99zz-gpufleet-auto-updates": "/etc/apt/apt.conf.d/99zz-gpufleet-auto-updates",
@@ -20,12 +18,6 @@ UNDONE = {
 }
 BOOT = "cat /run/gpufleet-sim/boot_id"
 RELOADS = "journalctl -q _PID=1 --after-cursor=%s --grep='^Reloading' --output=cat || true"
-
-
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
 
 
 def reports():

@@ -57,12 +57,6 @@ WITHOUT_HOLDS = " -o Dir::State::status=/tmp/status-without-holds"
 WITHOUT_OURS = " -o Dir::Etc::preferencesparts=/dev/null"
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 def installed(host):
     """name -> version of every installed package."""
     rows = host.check_output("dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\\n'").splitlines()

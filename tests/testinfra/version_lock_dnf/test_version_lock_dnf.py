@@ -57,12 +57,6 @@ WELCOME = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 @pytest.fixture
 def unlocked(host):
     """The options with which dnf overlooks locks and excludes."""

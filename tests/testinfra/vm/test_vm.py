@@ -45,12 +45,6 @@ print(json.dumps(answer))
 """
 
 
-@pytest.fixture(autouse=True)
-def as_root(host):
-    with host.sudo():
-        yield
-
-
 @pytest.fixture(scope="module")
 def collection():
     """The module_utils of the collection and of Ansible, below ON_HOST on the machine."""
